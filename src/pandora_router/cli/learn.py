@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import time
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pandora_router.cli.console import Screen, echo, echo_json, table
-from pandora_router.cli.keys import store_option, within
+from pandora_router.cli.keys import CONFIG, store_option, within
+from pandora_router.errors import UsageError
+
+if TYPE_CHECKING:
+    from pandora_router.store.database import Transaction
+    from pandora_router.store.rows import LiveTrial, Version
+    from pandora_router.store.versions import PastTrial
 
 days_option = click.option("--days", type=float, default=30.0, show_default=True, help="Days to go back.")
 metric_option = click.option("--metric", default="reward", show_default=True, help="Feedback used as score.")
@@ -22,6 +32,9 @@ def learn() -> None:
     Examples:
       pandora learn status                             # what was rated, and which specialists changed
       pandora learn refit -r router -o router-b        # a router that also knows the rated requests
+      pandora learn trial router-b                     # try it on live requests, beside the serving router
+      pandora learn promote                            # serve it; or let `learn: {promote: veto}` do that
+      pandora learn rollback                           # serve the router of before
     """
 
 
@@ -44,14 +57,24 @@ def status(metric: str, days: float, as_json: bool, store: str) -> None:
     from dataclasses import asdict
 
     from pandora_router.learn.drift import FIRST, detect
+    from pandora_router.store import versions
     from pandora_router.store.export import surprises
 
     until = time.time()
-    rated = within(store, lambda open_: surprises(open_, metric, until - days * 86_400.0, until))
+    rated, known, past = within(
+        store,
+        lambda open_: (
+            surprises(open_, metric, until - days * 86_400.0, until),
+            versions.versions(open_, 1),
+            versions.past(open_, 1),
+        ),
+    )
     found = {name: detect(differences) for name, differences in sorted(rated.items())}
     if as_json:
         echo_json({name: asdict(drift) for name, drift in found.items()})
         return
+    for line in standing_lines(known, past):
+        echo(line)
     if not found:
         echo(f"No answer of the last {days:g} days was rated (metric {metric!r}). See: POST /v1/feedback")
         return
@@ -63,6 +86,168 @@ def status(metric: str, days: float, as_json: bool, store: str) -> None:
         rows.append((name, verdict, f"{drift.answers:,}", f"{drift.recent:+.3f}", f"{drift.evidence:,.0f}"))
     columns = ("specialist", "", "rated answers", "change of reward", "evidence")
     Screen().show(table(f"Rated answers of the last {days:g} days", columns, rows, words=2))
+
+
+def standing_lines(known: Sequence[Version], past: Sequence[PastTrial]) -> list[str]:
+    """The newest version and the newest trial, in sentences."""
+    from pandora_router.learn.evidence import CERTAIN, Evidence
+
+    lines = [f"Serving {version.path} since {day(version.at)}: {version.why}." for version in known[:1]]
+    for trial, ended, verdict, state in past[:1]:
+        evidence = Evidence.from_dict(state)
+        what = f"The router of before, {trial.path}," if trial.watch else f"The candidate {trial.path}"
+        error = f" ({evidence.standard_error:.3f})" if evidence.rated > 1 else ""
+        lines += [
+            f"{what} {'is' if ended is None else 'was'} tried on {trial.share:.0%} of disputed requests, "
+            f"from {day(trial.started)} on.",
+            f"{evidence.rated:,} of them count: its reward is {evidence.mean:+.3f}{error} higher on each. "
+            f"Evidence that it is better: {evidence.promote:,.3g}; that it is worse: {evidence.drop:,.3g}; "
+            f"{CERTAIN:g} proves it.",
+            f"The rule is {trial.rule}." if ended is None else f"It has ended: {verdict}.",
+        ]
+    return lines
+
+
+def day(at: float) -> str:
+    """A time to the minute, UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+serving_option = click.option(
+    "-r", "--router", "serving", type=click.Path(path_type=Path),
+    help="The router that the file of the gateway names [serve.router of pandora.yaml, else router].",
+)  # fmt: skip
+
+
+@learn.command()
+@click.argument("candidate", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--rule", type=click.Choice(("veto", "proof")), default="veto", show_default=True,
+    help="Promote it unless it is worse (veto), or once it is proven to be better (proof).",
+)  # fmt: skip
+@click.option(
+    "--share", type=click.FloatRange(0.02, 0.98), default=0.5, show_default=True,
+    help="Share of disputed requests that the candidate decides.",
+)  # fmt: skip
+@click.option("--stop", is_flag=True, help="End the running trial; the serving router goes on.")
+@serving_option
+@store_option
+def trial(
+    candidate: Path | None, rule: str, share: float, stop: bool, serving: Path | None, store: str
+) -> None:
+    """Try the router in the folder CANDIDATE on live requests, beside the serving one.
+
+    Both decide each `auto` request that belongs to no conversation. Where they differ, or one of them would
+    first buy estimates, a coin says which of the two serves the request. What clients rate then is evidence
+    for and against the candidate, in `learn status`. With `learn: {promote: veto}` or `proof` in pandora.yaml
+    the gateway ends the trial by the rule: it promotes the candidate or drops it.
+
+    \b
+    Examples:
+      pandora learn trial router-b
+      pandora learn trial router-b --rule proof --share 0.2
+      pandora learn trial --stop
+    """
+    from pandora_router.learn.evidence import Evidence
+    from pandora_router.store import versions
+
+    now = time.time()
+    if stop:
+        ended = within(store, lambda open_: versions.end(open_, "stopped by hand", now))
+        echo("The trial has ended; the serving router goes on." if ended else "No trial is running.")
+        return
+    if candidate is None:
+        raise click.UsageError("Name the folder of the candidate, or --stop.")
+    made = within(store, lambda open_: proposed(open_, candidate, serving, rule, share, now))
+    within(store, lambda open_: versions.begin(open_, made, Evidence.start().to_dict()))
+    echo(
+        f"The gateway tries {made.path} (router {made.artifact}) against router {made.against}, on "
+        f"{share:.0%} of the requests where they may differ. Next: pandora learn status"
+    )
+
+
+@learn.command()
+@click.argument("candidate", type=click.Path(path_type=Path), required=False)
+@serving_option
+@store_option
+def promote(candidate: Path | None, serving: Path | None, store: str) -> None:
+    """Serve the candidate of the running trial, or the router in the folder CANDIDATE, from now on.
+
+    The router of before keeps a tenth of the disputed requests; with `learn: {promote: veto}` or `proof` the
+    gateway goes back to it once the evidence turns. The file pandora.yaml stays as it is; as soon as its
+    serve.router names another router, that one is served.
+
+    \b
+    Examples:
+      pandora learn promote
+      pandora learn promote router-b
+    """
+    from pandora_router.gateway.http.learner import promote as promoted
+    from pandora_router.store import versions
+
+    now = time.time()
+
+    def change(open_: Transaction) -> str:
+        running = versions.lineup(open_).trial
+        if candidate is not None:
+            running = proposed(open_, candidate, serving, "veto", 0.5, now)
+            versions.end(open_, "replaced by hand", now)
+        if running is None or running.watch:
+            raise UsageError(
+                "what to promote",
+                expected="a running trial, or the folder of a router",
+                came="none",
+                do="Name it: pandora learn promote router-b",
+            )
+        promoted(open_, running, "promoted by hand", now)
+        return running.path
+
+    echo(f"The gateway serves {within(store, change)} within seconds. To go back: pandora learn rollback")
+
+
+@learn.command()
+@store_option
+def rollback(store: str) -> None:
+    """Serve the router of before the last promotion again, and end a running trial.
+
+    \b
+    Examples:
+      pandora learn rollback
+    """
+    from pandora_router.store import versions
+
+    version = within(store, lambda open_: versions.go_back(open_, "went back by hand", time.time()))
+    echo(f"The gateway serves {version.path} (router {version.artifact}) within seconds.")
+
+
+def proposed(
+    open_: Transaction, candidate: Path, serving: Path | None, rule: str, share: float, now: float
+) -> LiveTrial:
+    """A trial of `candidate` against what is served; raises `UsageError` if the two cannot be compared."""
+    from pandora_router.config import open_router, read_config
+    from pandora_router.store import versions
+    from pandora_router.store.rows import LiveTrial
+
+    if serving is None and CONFIG.is_file():
+        named = read_config(CONFIG).serve.router
+        serving = None if named is None else CONFIG.resolve().parent / named
+    serving = (serving or Path("router")).resolve()
+    other, basis = open_router(candidate), open_router(serving)
+    version = versions.lineup(open_).version
+    path, artifact = str(serving), basis.id
+    if version is not None and version.basis == basis.id:
+        path, artifact = version.path, version.artifact
+    if other.id == artifact or set(other.specialists) != set(basis.specialists):
+        raise UsageError(
+            "the candidate",
+            expected=f"another router than {artifact}, for {', '.join(basis.specialists)}",
+            came=f"router {other.id}, for {', '.join(other.specialists)}",
+            do="Make one: pandora learn refit -r router -o router-b",
+        )
+    return LiveTrial(
+        *(uuid.uuid4().hex, str(candidate.resolve()), other.id, path, artifact, basis.id),
+        *("proof" if rule == "proof" else "veto", share, False, now),
+    )
 
 
 @learn.command()
@@ -83,7 +268,7 @@ def refit(
 
     Prompts must have been stored (`serve: {bodies: true}`). Each rated answer tells about one specialist;
     what it says about the others follows from how their scores go together on the prompts of the fit. To
-    serve the new router, name its folder in serve.router; to go back, name the old one.
+    try the new router on live requests: pandora learn trial. To serve it, name its folder in serve.router.
 
     \b
     Examples:
@@ -101,5 +286,5 @@ def refit(
     bias = f" Bad answers were rated more often: {made.offset:+.2f} in log-odds." if complaints else ""
     echo(
         f"{made.ratings:,} ratings of {made.requests:,} requests learnt; router {made.router.id}, from "
-        f"{router.id}, is in {output}.{bias} Next: serve: {{router: {output}}}"
+        f"{router.id}, is in {output}.{bias} Next: pandora learn trial {output}"
     )

@@ -25,7 +25,14 @@ from pandora_router.config.collect_section import (
 )
 from pandora_router.config.fit_section import FitSettings, JudgeSettings, RemoteSettings
 from pandora_router.config.inspection import lengths, looking, waiting
-from pandora_router.config.services import BidSettings, GoalSettings, MarketSettings, ServeSettings
+from pandora_router.config.services import (
+    AlertSettings,
+    BidSettings,
+    GoalSettings,
+    LearnSettings,
+    MarketSettings,
+    ServeSettings,
+)
 from pandora_router.config.shared import Above, Amount, Builder, Closed, Name, Text
 from pandora_router.config.specialists import (
     ChatSettings,
@@ -74,6 +81,8 @@ class Config(Closed):
     collect: CollectSettings | None = None
     fit: FitSettings = FitSettings()
     serve: ServeSettings = ServeSettings()
+    learn: LearnSettings = LearnSettings()
+    alerts: AlertSettings = AlertSettings()
     market: MarketSettings = MarketSettings()
     bid: BidSettings = BidSettings()
 

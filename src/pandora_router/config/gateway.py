@@ -10,7 +10,7 @@ import math
 import os
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,9 +22,17 @@ from pandora_router.config.shared import Builder
 from pandora_router.config.specialists import ChatSettings
 from pandora_router.dashboard.page_request import ROOT
 from pandora_router.dashboard.site import Dashboard, Serving
-from pandora_router.errors import UsageError
+from pandora_router.errors import PandoraError, UsageError
 from pandora_router.folders import MANIFEST
-from pandora_router.gateway.generation import ALIASES, PacedRouter, Profile, Settings, Site
+from pandora_router.gateway.generation import (
+    ALIASES,
+    Challenger,
+    LearningRules,
+    PacedRouter,
+    Profile,
+    Settings,
+    Site,
+)
 from pandora_router.gateway.http.app import Gateway
 from pandora_router.gateway.providers.backend import Backend
 from pandora_router.learn.pace import Pace
@@ -34,6 +42,7 @@ from pandora_router.router.curve import Curve
 from pandora_router.router.revalue import weighed
 from pandora_router.store.money import nanodollars
 from pandora_router.store.rows import SharedBudget
+from pandora_router.store.versions import Lineup
 from pandora_router.transport.asgi import Address
 from pandora_router.wires.look import LookLength
 
@@ -49,15 +58,21 @@ DEADLINE, DEADLINE_OF_LOOKS = 200, 2000
 class ServePlan:
     """How a worker builds its `Site` from the file `path`; picklable, and quick to detect changes.
 
-    kept: a configuration that is used instead of what is in the file now.
+    kept: a configuration that is used instead of what is in the file now. lineup: the router that was
+    promoted, and the candidate that is on trial, as the store says.
     """
 
     path: Path
     kept: Config | None = None
+    lineup: Lineup = field(default_factory=Lineup)
 
     def read(self) -> Config:
         """The configuration that was kept, else as it is in the file now."""
         return read_config(self.path) if self.kept is None else self.kept
+
+    def following(self, lineup: Lineup) -> ServePlan:
+        """The plan with the router that was promoted, and the candidate that is on trial."""
+        return replace(self, lineup=lineup)
 
     def fixed(self) -> ServePlan:
         """The plan with the configuration as it is now, whatever becomes of the file."""
@@ -89,7 +104,7 @@ class ServePlan:
                 f"write `default: {first}` in place of `router: {config.serve.router}`.",
             )
         router = None if artifact is None else open_router(artifact, config)
-        router = None if router is None else revalued(router, stated_worth(config, router))
+        router, candidate = (None, None) if router is None else learnt(router, self.lineup, config)
         far = None if router is None else router.record.peek
         backends = tuple(backend(name, config, builder, far) for name in config.answering)
         default = config.serve.default or config.fit.default or (router.default if router else None)
@@ -101,7 +116,8 @@ class ServePlan:
                 do="Name it, serve: {default: NAME}, or what `pandora fit` wrote, serve: {router: router}.",
             )
         written = json.dumps(config.model_dump(mode="json", by_alias=True), sort_keys=True)
-        content = hashlib.sha256(f"{written} {router.id if router else ''}".encode()).hexdigest()[:16]
+        routers = f"{router.id if router else ''}{f' {candidate.trial}' if candidate else ''}"
+        content = hashlib.sha256(f"{written} {routers}".encode()).hexdigest()[:16]
         profiles = {name: profile(name, config, router) for name in config.serve.profiles}
         chosen = settings(config, default, router)
         market = auctioneer(config, self.path)
@@ -109,7 +125,8 @@ class ServePlan:
         if router is not None and config.goal is not None and config.goal.budget is not None:
             shared = shared_budget("", config.goal.budget, config.goal.per)
             pace = paced_router(router, config.goal.budget, shared)
-        return Site(backends, chosen, router, profiles, config.value.second, market, pace, hash=content)
+        parts = (backends, chosen, router, profiles, config.value.second, market, pace, candidate)
+        return Site(*parts, hash=content)
 
     def mount(self, gateway: Gateway, closing: ExitStack) -> None:
         """Add the dashboard to the gateway."""
@@ -120,6 +137,45 @@ class ServePlan:
         config = _changed(self.path)
         router = _named_router(self.path, config)
         return config if router is None else f"{config} {_changed(self.path.parent / router / MANIFEST)}"
+
+
+def learnt(router: Router, lineup: Lineup, config: Config) -> tuple[Router, Challenger | None]:
+    """The router to serve where the file names `router`, and the candidate on trial beside it.
+
+    A promoted router is served as long as the file names the one that it was promoted over. One that cannot
+    be read is reported, and the router of the file is served.
+    """
+    named, served, candidate = router.id, router, None
+    version, trial = lineup.version, lineup.trial
+    if version is not None and version.basis == named and version.artifact != named:
+        served = _artifact(version.path, version.artifact, config) or router
+    elif version is not None and version.basis != named:
+        logger.warning("serve.router names another router than before: the promoted one is not used")
+    if (
+        trial is not None
+        and (trial.basis, trial.against) == (named, served.id)
+        and config.serve.routing == "router"
+    ):
+        other = _artifact(trial.path, trial.artifact, config)
+        if other is not None and set(other.specialists) == set(served.specialists):
+            other = revalued(other, stated_worth(config, other))
+            candidate = Challenger(trial.id, other, trial.share)
+        elif other is not None:
+            logger.error("the candidate %s is not tried: it has other specialists", trial.path)
+    return revalued(served, stated_worth(config, served)), candidate
+
+
+def _artifact(path: str, artifact: str, config: Config) -> Router | None:
+    """The router in the folder `path`; None, with a message, if it cannot be read or is another one."""
+    try:
+        router = open_router(Path(path), config)
+    except PandoraError as error:
+        logger.error("the router %s is not used: %s", path, error)
+        return None
+    if router.id != artifact:
+        logger.error("the router %s is not used: it was replaced by another", path)
+        return None
+    return router
 
 
 def revalued(router: Router, right_answer: float | None) -> Router:
@@ -284,6 +340,13 @@ def settings(config: Config, default: str, router: Router | None = None) -> Sett
         switch=serve.sessions.switch,
         session=serve.sessions.seconds,
         aliases=ALIASES if serve.aliases is None else serve.aliases,
+        learning=LearningRules(
+            config.learn.feedback,
+            config.learn.promote,
+            config.learn.delay_seconds,
+            config.learn.per_key,
+            config.alerts.address(),
+        ),
     )
 
 

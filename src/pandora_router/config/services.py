@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -133,6 +135,44 @@ class SessionSettings(Closed):
 
     switch: Literal["priced", "never", "always"] = "priced"
     seconds: Annotated[float, Field(gt=0)] = 3600.0
+
+
+class LearnSettings(Closed):
+    """What the gateway learns from ratings of its answers.
+
+    feedback: the metric of POST /v1/feedback that is the score.
+    promote: how a trial of a candidate router ends: `veto` promotes it unless it is worse, `proof` once it is
+        proven to be better; both drop one that is proven to be worse. `hand` leaves it to you.
+    delay_seconds: a request counts when it is older than this, so that slow ratings count like fast ones.
+    per_key: largest share of the evidence of a trial that may come from the ratings of one API key.
+    """
+
+    feedback: Name = "reward"
+    promote: Literal["veto", "proof", "hand"] = "hand"
+    delay_seconds: Amount = 60.0
+    per_key: Annotated[float, Field(gt=0, le=1)] = 0.2
+
+
+class AlertSettings(Closed):
+    """Where alerts are sent: changed specialists, ends of trials, budgets, open circuits, looks that ended.
+
+    webhook: address of a POST with a JSON object {kind, subject, at, text}, without a password in it.
+    webhook_from: instead, the environment variable that holds the address.
+    """
+
+    webhook: Text | None = None
+    webhook_from: Text | None = None
+
+    @field_validator("webhook")
+    @classmethod
+    def _usable(cls, stated: str | None) -> str | None:
+        if stated is not None and re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", stated) is None:
+            raise ValueError("http:// or https:// with a host, and no password, query or white space in it")
+        return stated
+
+    def address(self) -> str | None:
+        """The address, None if none is stated."""
+        return os.environ.get(self.webhook_from) if self.webhook_from else self.webhook
 
 
 class ServeSettings(Closed):

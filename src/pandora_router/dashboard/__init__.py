@@ -7,6 +7,7 @@
     layout        the frame of a page, tables (also as CSV), tiles, charts
     net_value     net value of the router and of other ways to route
     today, decisions, decision, specialists, looks, calibration, keys, reconcile, auctions  one page each
+    learnt        the page Learning
 
 The folder `assets` has style and script of the pages, and htmx and uPlot with their licences.
 Pages read roll-ups and indexed columns through a separate connection (`store.reader`). Scripts and styles are

@@ -26,6 +26,7 @@ PAGES = {
     "specialists": "Specialists",
     "looks": "Looks",
     "calibration": "Calibration",
+    "learning": "Learning",
     "keys": "Keys",
     "reconcile": "Reconcile",
     "market": "Market",
@@ -214,7 +215,7 @@ def _navigation(request: PageRequest, person: str | None, hidden: Collection[str
 
 def _shortcuts() -> Html:
     keys = {
-        "1 to 8": "open a page",
+        "1 to 9": "open a page",
         "j, k": "next, previous row",
         "Enter": "open the row",
         "/": "to the filters",

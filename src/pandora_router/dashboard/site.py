@@ -1,6 +1,7 @@
 """The dashboard as one ASGI application: paths, access, security headers, errors.
 
     GET  /dashboard, /dashboard/{page}, /dashboard/decisions/{id}     pages; `?csv=TABLE` for a table as CSV
+    POST /dashboard/learning/back                                     serve the router of before
     POST /dashboard/reconcile                                         a bill to compare; nothing is stored
     POST /dashboard/login, /dashboard/logout
     GET  /dashboard/assets/{name}                                     fixed files
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qs
 
 from pandora_router.bidding.rules import Reputation
-from pandora_router.dashboard import login
+from pandora_router.dashboard import learnt, login
 from pandora_router.dashboard.auctions import auction, market
 from pandora_router.dashboard.calibration import calibration
 from pandora_router.dashboard.decision import decision
@@ -34,7 +35,7 @@ from pandora_router.dashboard.specialists import specialists
 from pandora_router.dashboard.today import today
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.router.curve import Curve
-from pandora_router.store import accounts
+from pandora_router.store import accounts, versions
 from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Key
 from pandora_router.store.worker import Reader, Store
@@ -68,7 +69,14 @@ SAFE = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 HTML = "text/html; charset=utf-8"
-TITLES = {403: "Not allowed", 404: "Not found", 405: "Not possible", 413: "Too large", 503: "No answer"}
+TITLES = {
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not possible",
+    409: "Not done",
+    413: "Too large",
+    503: "No answer",
+}
 
 
 @dataclass(frozen=True)
@@ -156,6 +164,8 @@ class Dashboard:
         if (method, path) == ("POST", "logout"):
             gone = login.set_cookie("", secure=secure, seconds=0)
             return Reply(b"", 303, HTML, {"location": f"{ROOT}/login", "set-cookie": gone})
+        if (method, path) == ("POST", learnt.PATH):
+            return await self._go_back(request, receive)
         bill = await _form(receive, LARGEST) if (method, path) == ("POST", "reconcile") else None
         if bill is None and method not in ("GET", "HEAD"):
             return _problem(request, 405, "This page can only be read.")
@@ -189,6 +199,7 @@ class Dashboard:
             ),
             "looks": lambda open_, request: looks(open_, request, serving.right_answer, serving.looks),
             "calibration": calibration,
+            "learning": learnt.learning,
             "keys": keys,
             "market": lambda open_, request: market(open_, request, serving.reputation),
         }
@@ -205,6 +216,21 @@ class Dashboard:
             except UsageError as error:
                 wrong = str(error)
         return await self._reader.run(lambda open_: reconcile(open_, request, serving.models, bill, wrong))
+
+    async def _go_back(self, request: PageRequest, receive: Receive) -> Reply:
+        """Serve the version of before, if the present one is still the one that the form named."""
+        sure = (await _form(receive, 4096)).get("confirm", "")
+
+        def change(open_: Transaction) -> bool:
+            known = versions.versions(open_, 1)
+            if known and str(known[0].number) == sure:
+                versions.go_back(open_, "went back by hand, on the dashboard", request.now)
+                return True
+            return False
+
+        if await self._store.run(change):
+            return Reply(b"", 303, HTML, {"location": f"{ROOT}/learning"})
+        return _problem(request, 409, "Another version is served by now, or nothing was confirmed.")
 
     async def _shared_secret(self) -> str:
         if self._secret is None:

@@ -54,6 +54,7 @@ from pandora_router.router.decision import stamp
 from pandora_router.search import kernels
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.specialist import Answer, Beginning, Request, Specialist, Unanswered
+from pandora_router.store.versions import Lineup
 from pandora_router.transport.asgi import Receive, Reply, Scope, Send, read_body
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.types import Advance, Vector
@@ -206,6 +207,10 @@ class DemoPlan:
             for name, fee in zip(router.specialists, router.fees, strict=True)
         )
         return Site(backends, Settings(DEFAULT), router, hash=router.id)
+
+    def following(self, lineup: Lineup) -> DemoPlan:
+        """The plan itself: no router is promoted while the demo runs."""
+        return self
 
     def fixed(self) -> DemoPlan:
         """The plan itself: its files do not change while the demo runs."""

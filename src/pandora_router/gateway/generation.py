@@ -15,8 +15,10 @@ from pandora_router.bidding.auctioneer import Auctioneer
 from pandora_router.errors import UsageError
 from pandora_router.gateway.providers.backend import Backend
 from pandora_router.learn.pace import Pace
+from pandora_router.prices import Lengths
 from pandora_router.router import Router
-from pandora_router.router.revalue import weighed
+from pandora_router.router.decision import base_id
+from pandora_router.router.revalue import at_speed, weighed
 from pandora_router.store.rows import SharedBudget
 from pandora_router.transport.relay import LONGEST
 
@@ -25,6 +27,23 @@ Switch = Literal["priced", "never", "always"]
 AUTO = "auto"
 ALIASES: Mapping[str, str] = {"claude-*": AUTO, "gpt-*": AUTO, "o[0-9]*": AUTO, "codex-*": AUTO}
 """What names of models mean that agents ask for by themselves, unless `serve.aliases` says otherwise."""
+
+
+@dataclass(frozen=True)
+class LearningRules:
+    """How a gateway learns from what it serves.
+
+    metric: the feedback that is the score. promote: which rule ends a trial; `hand` leaves it to a person.
+    delay: seconds after which the usual ratings of a request have come; younger ones do not count yet.
+    per_key: the largest share of the evidence that may come from one API key.
+    webhook: where alerts are sent, None for nowhere.
+    """
+
+    metric: str = "reward"
+    promote: Literal["veto", "proof", "hand"] = "hand"
+    delay: float = 60.0
+    per_key: float = 0.2
+    webhook: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -47,6 +66,7 @@ class Settings:
     traces: whether spans are exported by OpenTelemetry.
     on_failure: what becomes of a request without a budget if the store fails; see `Ledger`.
     aliases: patterns of model names that clients may use (`*`, `?`, `[...]`) -> the name that is meant.
+    learning: trials, alarms and where they are sent.
     """
 
     default: str
@@ -67,6 +87,7 @@ class Settings:
     patience: float = 60.0
     on_failure: Literal["refuse", "serve"] = "refuse"
     aliases: Mapping[str, str] = field(default_factory=lambda: ALIASES)
+    learning: LearningRules = LearningRules()
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,12 +123,22 @@ class PacedRouter:
 
 
 @dataclass(frozen=True, eq=False)
+class Challenger:
+    """The other router of a running trial, and the share of disputed requests that it decides."""
+
+    trial: str
+    router: Router
+    share: float
+
+
+@dataclass(frozen=True, eq=False)
 class Site:
     """Everything needed to answer requests, with a generation number and a hash of its content.
 
     `router` and `second` belong to `auto`; `profiles` are other ways to route by name, for `auto@name`. With
     `market` every routed request is an auction; the router then says what the platform believes. With
-    `paced` the router of `auto` is replaced every few seconds.
+    `paced` the router of `auto` is replaced every few seconds. `candidate` is on trial beside it.
+    `distrust` moves the worth of specialists that no longer earn what the router expects, by router and name.
     """
 
     backends: tuple[Backend, ...]
@@ -117,6 +148,8 @@ class Site:
     second: float = 0.0
     market: Auctioneer | None = None
     paced: PacedRouter | None = None
+    candidate: Challenger | None = None
+    distrust: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     generation: int = 0
     hash: str = ""
 
@@ -156,8 +189,9 @@ class Site:
 
     @property
     def routers(self) -> tuple[Router, ...]:
-        """The routers of all profiles, that of `auto` first."""
-        routers = (self.router, *(profile.router for profile in self.profiles.values()))
+        """The routers of all profiles, that of `auto` first, and the candidate of a trial."""
+        candidate = None if self.candidate is None else self.candidate.router
+        routers = (self.router, *(profile.router for profile in self.profiles.values()), candidate)
         return tuple(router for router in routers if router is not None)
 
     @property
@@ -178,6 +212,14 @@ class Site:
             return replace(self, paced=paced, router=paced.now)
         profile = replace(self.profiles[name], paced=paced, router=paced.now)
         return replace(self, profiles={**self.profiles, name: profile})
+
+    def current(self, router: Router, second: float, measured: Mapping[str, Lengths]) -> Router:
+        """The router with the speed of each specialist priced, and with what alarms took from its worth."""
+        moved = self.distrust.get(base_id(router.id))
+        if moved:
+            bonus = [moved.get(name, 0.0) for name in router.specialists]
+            router = weighed(router, router.fee_weight, bonus)
+        return at_speed(router, second, measured)
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:

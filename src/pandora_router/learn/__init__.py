@@ -5,5 +5,5 @@
     pace      the worth of a right answer at which a budget lasts
     drift     detects that a specialist earns more or less than was expected of it
 
-The drivers are in `cli` (`pandora learn`) and `gateway` (budgets).
+The drivers are in `cli` (`pandora learn`) and `gateway` (budgets, trials, alarms).
 """

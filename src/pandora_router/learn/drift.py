@@ -8,22 +8,84 @@ sign,
 
 and the detector is the mean of all M. While the expectation of sign e stays below TOLERANCE, M minus the
 number of answers is a supermartingale, so the mean number of answers until a false alarm is at least ALARM.
+
+After an alarm a gateway moves the worth of the specialist by the difference over its last `RECENT` answers
+(`DriftState.shift`), and the detector starts again from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-import numpy as np
-
-BETS = np.array([0.02, 0.05, 0.1, 0.2, 0.4])
+BETS = (0.02, 0.05, 0.1, 0.2, 0.4)
 FIRST = 300
 """Rated answers from which the level of a specialist is taken."""
+RECENT = 100
+"""The last answers, whose mean difference says how much has changed."""
 TOLERANCE = 0.03
 """A change of the mean reward that is not worth an alarm."""
 ALARM = 10_000.0
 """Value of the detector at which it raises an alarm."""
+
+
+@dataclass(frozen=True)
+class DriftState:
+    """The detector after some rated answers of one specialist. `after` returns the state after one more.
+
+    answers: since the start, or since the last alarm. total: sum of the first differences. wealth: M of each
+    sign and bet. recent: the last differences, minus the level. shift: what alarms so far have measured.
+    """
+
+    answers: int = 0
+    total: float = 0.0
+    wealth: tuple[float, ...] = (0.0,) * (2 * len(BETS))
+    recent: tuple[float, ...] = ()
+    shift: float = 0.0
+    alarms: int = 0
+
+    @property
+    def level(self) -> float:
+        """Mean difference over the first answers, to which later ones are compared."""
+        return self.total / min(self.answers, FIRST) if self.answers else 0.0
+
+    @property
+    def evidence(self) -> float:
+        """The detector now."""
+        return sum(self.wealth) / len(self.wealth)
+
+    @property
+    def change(self) -> float:
+        """Mean of the last differences; 0 before there are any."""
+        return sum(self.recent) / len(self.recent) if self.recent else 0.0
+
+    def after(self, difference: float) -> DriftState:
+        """The state after a reward minus what was expected.
+
+        It is cut at 2 in size, so that a bet never loses more than it has.
+        """
+        value = min(max(difference, -2.0), 2.0)
+        if self.answers < FIRST:
+            return replace(self, answers=self.answers + 1, total=self.total + value)
+        moved = value - self.level
+        factors = [1.0 + bet * (sign * moved - TOLERANCE) for sign in (-1.0, 1.0) for bet in BETS]
+        wealth = tuple((m + 1.0) * max(by, 0.0) for m, by in zip(self.wealth, factors, strict=True))
+        recent = (*self.recent[-RECENT + 1 :], moved)
+        return replace(self, answers=self.answers + 1, wealth=wealth, recent=recent)
+
+    def alarmed(self) -> DriftState:
+        """The state after an alarm was raised: what has changed is in `shift`, and all else starts again."""
+        return DriftState(shift=self.shift + self.change, alarms=self.alarms + 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> DriftState:
+        """The state that `to_dict` wrote."""
+        return cls(**{**state, "wealth": tuple(state["wealth"]), "recent": tuple(state["recent"])})
 
 
 @dataclass(frozen=True)
@@ -43,19 +105,13 @@ class Drift:
 
 
 def detect(differences: Iterable[float]) -> Drift:
-    """Run the detector over reward minus expected reward of rated answers, in the order of time.
-
-    Differences beyond 2 in size are cut there, so that a bet never loses more than it has.
-    """
-    values = np.clip(np.fromiter(differences, dtype=np.float64), -2.0, 2.0)
-    level = float(values[:FIRST].mean()) if len(values) else 0.0
-    signs = np.array([[-1.0], [1.0]])
-    wealth, alarm, evidence = np.zeros((2, len(BETS))), None, 0.0
-    for number, value in enumerate(values[FIRST:] - level, FIRST + 1):
-        wealth = (wealth + 1.0) * np.maximum(1.0 + BETS * (signs * value - TOLERANCE), 0.0)
-        evidence = float(wealth.mean())
-        if alarm is None and evidence >= ALARM:
-            alarm = number
-    later = values[FIRST:][-FIRST:]
-    recent = float(later.mean()) - level if len(later) else 0.0
-    return Drift(len(values), alarm, level, recent, evidence)
+    """Run the detector over reward minus expected reward of rated answers, in the order of time."""
+    state, alarm, later = DriftState(), None, list[float]()
+    for difference in differences:
+        state = state.after(difference)
+        later += state.recent[-1:]
+        if alarm is None and state.evidence >= ALARM:
+            alarm = state.answers
+    last = later[-FIRST:]
+    recent = sum(last) / len(last) if last else 0.0
+    return Drift(state.answers, alarm, state.level, recent, state.evidence)

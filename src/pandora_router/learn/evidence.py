@@ -14,14 +14,19 @@ never negative, is a supermartingale that starts at 1. So is the mean over the b
 and by Ville's inequality the chance that it ever reaches `CERTAIN` is at most 1 / CERTAIN = 5 %. The same
 with -D is evidence against B. The state is a few floats, so that a store can keep it as JSON.
 
+Where a router may buy estimates before it chooses, its choice is not known without buying them. The coin then
+decides which of the two routers serves the whole request, estimates and their cost included, and r is what
+remains of the score after all of that cost. D has the same expectation, because q was fixed before the coin.
+
 Keep out what was not randomised (fail-over, requests pinned to a session, calls by name). If the chance that
 an answer is rated depends on its score, divide the *whole* D by that chance and the bound by the smallest.
+`counted` adds rated requests of a log: those of one session depend on each other, so a session counts once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -37,6 +42,11 @@ CERTAIN = 20.0
 """Evidence at which something is proven: a wrong proof has a chance of at most 1 / CERTAIN."""
 LEAST = 2000
 """Rated disagreements before a candidate is promoted without proof."""
+
+WORST = -0.5
+"""Rewards and expectations of a trial are cut to [WORST, 1]: a request that costs more counts as this."""
+UNBOUNDED = 20
+"""Sessions of one key that count whatever its share is: at the start there is nothing to be a share of."""
 
 Rule = Literal["veto", "proof"]
 Verdict = Literal["promote", "drop", "go on"]
@@ -155,6 +165,66 @@ def difference(reward: float, picked_b: bool, delta: float, q_a: float, q_b: flo
 def largest(delta: float, width: float = 1.0) -> float:
     """The bound of |D| if rewards and q lie in one interval of `width`: width / min(delta, 1 - delta)."""
     return width / min(delta, 1.0 - delta)
+
+
+@dataclass(frozen=True)
+class Rated:
+    """One rated request of a trial: the coin fell on the candidate, which had probability `share`, or not.
+
+    score: the rating. fee: what the request cost, in units of reward. expected_a, expected_b: the rewards
+    that the serving router and the candidate expected before the coin.
+    """
+
+    decision: str
+    session: str
+    key: str | None
+    candidate: bool
+    share: float
+    expected_a: float
+    expected_b: float
+    score: float
+    fee: float
+
+    @property
+    def difference(self) -> float:
+        """D of this request."""
+        reward, q_a, q_b = (
+            min(max(value, WORST), 1.0) for value in (self.score - self.fee, self.expected_a, self.expected_b)
+        )
+        return difference(reward, self.candidate, self.share, q_a, q_b)
+
+
+def counted(
+    evidence: Evidence,
+    rows: Iterable[Rated],
+    before: Collection[str],
+    keys: Mapping[str | None, int],
+    per_key: float = 1.0,
+) -> tuple[Evidence, dict[str, float | None]]:
+    """The evidence after more rated requests, and the difference that was counted for each decision.
+
+    A session counts once, with the mean of its differences among `rows`; the first of its decisions gets that
+    mean, the others and those of a session that was counted `before` get None. `keys` is how many sessions of
+    each key were counted. A key counts at most the share `per_key` of all sessions, or an equal share if that
+    is more; sessions beyond it are not in the result and wait until others have caught up.
+    """
+    sessions: dict[str, list[Rated]] = {}
+    for row in rows:
+        sessions.setdefault(row.session, []).append(row)
+    differences: dict[str, float | None] = {}
+    mine = dict(keys) | {row[0].key: keys.get(row[0].key, 0) for row in sessions.values()}
+    share = max(per_key, 1.0 / max(len(mine), 1))
+    for name, together in sessions.items():
+        key = together[0].key
+        beyond = mine[key] + 1 > max(share * (sum(mine.values()) + 1), UNBOUNDED)
+        if name in before or (share < 1.0 and beyond):
+            differences |= {row.decision: None for row in together}
+            continue
+        mean = sum(row.difference for row in together) / len(together)
+        evidence = evidence.after(mean, largest(together[0].share, 1.0 - WORST))
+        differences |= {row.decision: None for row in together} | {together[0].decision: mean}
+        mine[key] += 1
+    return evidence, differences
 
 
 def verdict(evidence: Evidence, rule: Rule, least: int = LEAST) -> Verdict:

@@ -287,6 +287,15 @@ def plain(number: float) -> float | None:
     return float(number) if math.isfinite(number) else None
 
 
+def base_id(artifact: str) -> str:
+    """The id of the artifact on disk: without what was added for another worth or policy.
+
+    >>> base_id("0f3c9a21@0.05"), base_id("0f3c9a21/Never()")
+    ('0f3c9a21', '0f3c9a21')
+    """
+    return artifact.partition("@")[0].partition("/")[0]
+
+
 def stamp() -> tuple[str, datetime]:
     """A new id and its time."""
     nanoseconds = time.time_ns()

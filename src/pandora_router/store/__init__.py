@@ -7,6 +7,8 @@
     accounts     API keys, groups of keys, rate limits
     budgets      the tree of budgets: reserve before a call, settle after it, release the rest
     log          decisions, attempts, feedback, sessions, generations, retention
+    versions     which router serves, and the trial of a candidate beside it
+    alerts       alerts and what they are raised from: drift by specialist, new ratings, budgets
     auctions     the ledger of a market
     maintenance  which worker processes are alive; periodic work that one of them does
     rollups      sums per minute and hour, updated with the log

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 from typing import Any
 
-from pandora_router.store import budgets, rollups
+from pandora_router.store import budgets, rollups, versions
 from pandora_router.store.database import Row, Transaction
 from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Outcome, Session, Settlement
 
@@ -87,6 +87,7 @@ def begin(
             "INSERT INTO bodies (decision, prompt, request) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
             *(decision.id, prompt, request),
         )
+    versions.draw(open_, decision)
     for attempt_ in attempts:
         attempt(open_, attempt_)
 
@@ -264,28 +265,28 @@ def _orphans(open_: Transaction, now: float, most: int = BLOCK) -> list[str]:
 
 
 def give_feedback(open_: Transaction, feedback: Feedback, key: str | None) -> str:
-    """Append feedback; returns "added", "known" (the same id again), "unknown" or "foreign".
-
-    Only the key of a decision may give feedback on it; `key` None is the operator.
+    """Append feedback by `key` (None: the operator): "added", "late" (a trial has counted one), "known" (the
+    same id again), "full" (`versions.RATINGS`), "unknown", or "foreign" (a decision of another key).
     """
     # the update locks the row of the decision, so that concurrent feedback is serialised
     if not open_.run("UPDATE decisions SET cost = cost WHERE id = ?", feedback.decision):
         return "unknown"
     owner = open_.rows("SELECT key FROM decisions WHERE id = ?", feedback.decision)
-    if key is not None and owner[0][0] != key:
+    if key not in (None, owner[0][0]):
         return "foreign"
-    values = astuple(feedback)
+    if versions.full(open_, feedback.decision):
+        return "full"
     before = judgement(open_, feedback.decision, feedback.metric)
     added = open_.run(
         "INSERT INTO feedback (id, decision, at, metric, value, source, observed_at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
-        *values,
+        *astuple(feedback),
     )
     if not added:
         return "known"
     now = judgement(open_, feedback.decision, feedback.metric)
     rollups.count_feedback(open_, feedback.decision, feedback.metric, before, now)
-    return "added"
+    return "added" if versions.rate(open_, feedback.decision) else "late"
 
 
 def judgement(open_: Transaction, decision: str, metric: str) -> float | None:
@@ -393,5 +394,4 @@ def _decision(row: Row) -> dict[str, Any]:
 
 
 def _named(names: Sequence[str], row: Row) -> dict[str, Any]:
-    named: Mapping[str, Any] = dict(zip(names, row, strict=True))
-    return dict(named)
+    return dict(zip(names, row, strict=True))

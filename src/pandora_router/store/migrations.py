@@ -151,6 +151,39 @@ STEPS: tuple[tuple[str, ...], ...] = (
             period TEXT NOT NULL, worth DOUBLE PRECISION NOT NULL, expected DOUBLE PRECISION NOT NULL,
             at DOUBLE PRECISION NOT NULL)""",
     ),
+    (
+        """CREATE TABLE versions (
+            number BIGINT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, path TEXT NOT NULL,
+            artifact TEXT NOT NULL, parent BIGINT, why TEXT NOT NULL, basis TEXT NOT NULL)""",
+        """CREATE TABLE trials (
+            id TEXT PRIMARY KEY, path TEXT NOT NULL, artifact TEXT NOT NULL, against_path TEXT NOT NULL,
+            against TEXT NOT NULL, basis TEXT NOT NULL, rule TEXT NOT NULL, share DOUBLE PRECISION NOT NULL,
+            watch BIGINT NOT NULL, started DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION, verdict TEXT,
+            running BIGINT UNIQUE, evidence TEXT NOT NULL)""",
+        """CREATE TABLE draws (
+            decision TEXT PRIMARY KEY REFERENCES decisions(id) ON DELETE CASCADE, trial TEXT NOT NULL,
+            at DOUBLE PRECISION NOT NULL, key TEXT, session TEXT, candidate BIGINT NOT NULL,
+            share DOUBLE PRECISION NOT NULL, choice_a TEXT, choice_b TEXT,
+            expected_a DOUBLE PRECISION NOT NULL, expected_b DOUBLE PRECISION NOT NULL,
+            right_answer DOUBLE PRECISION, rated BIGINT NOT NULL, difference DOUBLE PRECISION,
+            counted_at DOUBLE PRECISION)""",
+        "CREATE INDEX draws_waiting ON draws (trial, at) WHERE rated = 1 AND counted_at IS NULL",
+        "CREATE INDEX draws_counted ON draws (trial, session) WHERE counted_at IS NOT NULL",
+        """CREATE TABLE trial_points (
+            trial TEXT NOT NULL, rated BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL,
+            mean DOUBLE PRECISION NOT NULL, error DOUBLE PRECISION, better DOUBLE PRECISION NOT NULL,
+            worse DOUBLE PRECISION NOT NULL, PRIMARY KEY (trial, rated))""",
+        """CREATE TABLE drifts (
+            artifact TEXT NOT NULL, specialist TEXT NOT NULL, state TEXT NOT NULL,
+            changed_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (artifact, specialist))""",
+        """CREATE TABLE alerts (
+            kind TEXT NOT NULL, subject TEXT NOT NULL, occasion TEXT NOT NULL, at DOUBLE PRECISION NOT NULL,
+            message TEXT NOT NULL, sent_at DOUBLE PRECISION, tries BIGINT NOT NULL,
+            next_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (kind, subject, occasion))""",
+        """CREATE TABLE positions (
+            name TEXT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, id TEXT NOT NULL)""",
+        "CREATE INDEX alerts_unsent ON alerts (next_at) WHERE sent_at IS NULL",
+    ),
 )
 
 

@@ -214,11 +214,11 @@ def judged_over_time(open_: Transaction, window: Window, metric: str, points: in
     first, last = window.hours
     units = _units(last - first, points)
     rows = open_.rows(
-        "SELECT hour / ?, sum(judgements), sum(total) FROM judged "
+        "SELECT hour / ?, sum(judgements), sum(total), sum(squares) FROM judged "
         "WHERE metric = ? AND hour >= ? AND hour < ? GROUP BY 1 ORDER BY 1",
         *(units, metric, first, last),
     )
-    return [_named("at, judgements, total", (int(row[0]) * units * HOUR, *row[1:])) for row in rows]
+    return [_named("at, judgements, total, squares", (int(row[0]) * units * HOUR, *row[1:])) for row in rows]
 
 
 def specialists_over_time(

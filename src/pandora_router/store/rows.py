@@ -81,6 +81,61 @@ class Session:
 
 
 @dataclass(frozen=True)
+class Version:
+    """A router that is served instead of the one that the configuration file names.
+
+    parent: the number of the version to go back to. basis: the artifact that the file named; a version counts
+    only as long as the file names that one.
+    """
+
+    number: int
+    at: float
+    path: str
+    artifact: str
+    parent: int | None
+    why: str
+    basis: str
+
+
+@dataclass(frozen=True)
+class LiveTrial:
+    """A candidate router (`path`, `artifact`) beside the serving one (`against_path`, `against`).
+
+    share: of the requests where they may differ, the part that the candidate decides. watch: the candidate is
+    the router of before a promotion. basis: as in `Version`.
+    """
+
+    id: str
+    path: str
+    artifact: str
+    against_path: str
+    against: str
+    basis: str
+    rule: Literal["veto", "proof"]
+    share: float
+    watch: bool
+    started: float
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The coin of a trial in one request, tossed before anything was bought.
+
+    candidate: whether it fell on the candidate, which happens with probability `share`. choices: of the
+    serving router and of the candidate, None for one that depends on estimates which it would buy. expected:
+    the rewards that the two expected. right_answer: dollars that a score of 1 is worth; None if money does
+    not count.
+    """
+
+    trial: str
+    candidate: bool
+    share: float
+    choices: tuple[str | None, str | None]
+    expected: tuple[float, float]
+    right_answer: float | None
+
+
+@dataclass(frozen=True)
 class DecisionRow:
     """One decision, written before the specialist is called.
 
@@ -93,6 +148,7 @@ class DecisionRow:
         name a specialist, continue a session, are only observed or failed over to another specialist.
     worth: expected reward of `asked` at the end of the decision; None if no router decided.
     detail: the whole decision as JSON values (`Decision.to_dict` and the gateway's exclusions).
+    draw: the coin of a running trial, None if it was not tossed.
     """
 
     id: str
@@ -118,6 +174,7 @@ class DecisionRow:
     overhead: float = 0.0
     """Seconds between the arrival of the request and the call of the specialist, looks included."""
     detail: Mapping[str, Any] = field(default_factory=dict)
+    draw: Draw | None = None
 
 
 @dataclass(frozen=True)

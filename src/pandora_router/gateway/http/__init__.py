@@ -8,6 +8,8 @@
     openapi        the interface as an OpenAPI document
     telemetry      logs as JSON lines, spans for OpenTelemetry, metrics for Prometheus
     server         processes, signals, reload
+    chores         settles what dead processes left open, deletes what is old
+    learner        verdicts on trials, drift of specialists, alerts
 
 This module imports nothing; import from the modules above.
 """

@@ -25,7 +25,7 @@ from pandora_router.gateway.request.eligible import read_object
 from pandora_router.gateway.request.ledger import identify, secret_of
 from pandora_router.gateway.request.passthrough import PASSED_ON, admitted, passed_on, stored_response
 from pandora_router.router.decision import new_id
-from pandora_router.store import accounts, auctions, log
+from pandora_router.store import accounts, auctions, log, versions
 from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Feedback, Key
 from pandora_router.transport.asgi import Receive, Refused, Reply, Scope, read_body
@@ -242,6 +242,9 @@ async def _feedback(gateway: Gateway, headers: Mapping[str, str], receive: Recei
     result = await gateway.store.run(give, short=not judge, of=feedback.decision)
     if result in ("unknown", "foreign"):  # nobody learns which decisions of others exist
         raise Refused(404, "No decision of yours has this id.", "not_found")
+    if result == "full":
+        message = f"This decision has {versions.RATINGS} ratings, and takes no more."
+        raise Refused(429, message, "too_many_ratings")
     return Reply(orjson.dumps({"id": feedback.id, "status": result}))
 
 

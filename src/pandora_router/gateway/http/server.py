@@ -31,23 +31,22 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pandora_router.errors import PandoraError, UpstreamError
 from pandora_router.gateway.generation import Site
+from pandora_router.gateway.http import chores as periodic
 from pandora_router.gateway.http.app import Gateway
+from pandora_router.gateway.http.learner import keep_learning
 from pandora_router.gateway.http.telemetry import Traces, log_as_json
 from pandora_router.learn.pace import Traffic
-from pandora_router.store import auctions, budgets, log, maintenance
-from pandora_router.store.database import Transaction
+from pandora_router.store import budgets, maintenance, versions
 from pandora_router.store.money import dollars, period_bounds
+from pandora_router.store.versions import Lineup
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Address, run_event_loop, url_of
-from pandora_router.transport.relay import LONGEST
 
 if TYPE_CHECKING:
     import uvicorn
 
 logger = logging.getLogger("pandora_router.gateway")
 
-FORGOTTEN = LONGEST + 120.0
-"""Seconds after which an auction that was awarded has been forgotten: no answer takes longer."""
 GRACE = 30.0
 """Seconds that streams get to end after a stop signal."""
 YOUNG = 20_000
@@ -56,14 +55,10 @@ LOOK_EVERY = 2.0
 """Seconds between two checks of the files of a site."""
 LONGEST_PAUSE = 30.0
 """Most seconds before a worker that ended before it was ready is started again."""
-PRUNE_EVERY = 600.0
-"""Seconds between two deletions of old decisions."""
 PACE_EVERY = 10.0
 """Seconds between two computations of the worth at which a budget lasts."""
 NOTABLE = 0.2
 """Change of the logarithm of the worth of a right answer from which on it is logged."""
-PRUNE_PAUSE = 0.2
-"""Seconds between two blocks of one deletion."""
 
 
 class SitePlan(Protocol):
@@ -76,6 +71,10 @@ class SitePlan(Protocol):
 
     def site(self) -> Site:
         """Read the files and make a site; raises `UsageError` if they are not valid."""
+        ...
+
+    def following(self, lineup: Lineup) -> SitePlan:
+        """The plan with the router that was promoted, and the candidate that is on trial."""
         ...
 
     def fixed(self) -> SitePlan:
@@ -248,6 +247,10 @@ async def _worker(
     store = Store(first.fixed.store)
     traces = Traces() if site.settings.traces else None
     worker = maintenance.Process()
+    lineup = await store.run(versions.lineup)
+    if lineup != Lineup():
+        first = await asyncio.to_thread(_read, plan.following(lineup), first.fixed)
+        site = first.site
     await store.run(lambda open_: maintenance.seen(open_, worker, time.time()))
     gateway = Gateway(site, store, traces=traces, worker=worker.id)
     mounted = ExitStack()
@@ -272,9 +275,10 @@ async def _worker(
     # uvicorn would raise the signal again after stopping; here a stop that was asked for is a success
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
     chores = [
-        asyncio.ensure_future(_reloading(plan, first.fingerprint, gateway, changed, reloaded)),
-        asyncio.ensure_future(_recovering(store, worker)),
-        asyncio.ensure_future(_retaining(gateway)),
+        asyncio.ensure_future(_reloading(plan, first.fingerprint, lineup, gateway, changed, reloaded)),
+        asyncio.ensure_future(periodic.recovering(store, worker)),
+        asyncio.ensure_future(periodic.retaining(gateway)),
+        asyncio.ensure_future(keep_learning(gateway)),
         asyncio.ensure_future(_pacing(gateway)),
         asyncio.ensure_future(_announcing(server, ready)),
     ]
@@ -301,24 +305,27 @@ async def _announcing(server: uvicorn.Server, ready: Callable[[], None]) -> None
 async def _reloading(
     plan: SitePlan,
     known: str,
+    lineup: Lineup,
     gateway: Gateway,
     changed: asyncio.Event,
     reloaded: Callable[[SitePlan], None],
 ) -> None:
-    """Make a new site when the files differ from `known` or SIGHUP comes; an invalid one is not used.
+    """Make a new site when the files or the `lineup` of the store change, or SIGHUP comes.
 
-    It is reported. `reloaded` is told what is served from now on. If the store is unavailable, the change is
-    tried again until it is back.
+    An invalid one is reported and not used. `reloaded` is told what is served from now on. If the store is
+    unavailable, the change is tried again until it is back.
     """
     while True:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(changed.wait(), LOOK_EVERY)
-        now = plan.fingerprint()
-        if now == known and not changed.is_set():
+        now, stands = plan.fingerprint(), lineup
+        with contextlib.suppress(PandoraError):
+            stands = await gateway.store.run(versions.lineup)
+        if (now, stands) == (known, lineup) and not changed.is_set():
             continue
         changed.clear()
         try:
-            reading = await asyncio.to_thread(_read, plan)
+            reading = await asyncio.to_thread(_read, plan.following(stands))
             await asyncio.to_thread(gateway.install, reading.site)
             reloaded(reading.fixed)
             logger.warning("serving generation %s (%s)", gateway.site.generation, gateway.site.hash)
@@ -328,26 +335,7 @@ async def _reloading(
             )
             if isinstance(error, UpstreamError):
                 continue
-        known = now
-
-
-async def _recovering(store: Store, worker: maintenance.Process) -> None:
-    """Record that this process is alive, and settle what dead processes left open."""
-    while True:
-        with contextlib.suppress(PandoraError):
-            now = time.time()
-            await store.run(functools.partial(maintenance.seen, worker=worker, now=now), short=True)
-            find = functools.partial(maintenance.work_left, worker=worker, now=now, awarded=now - FORGOTTEN)
-            if await store.run(find, short=True):  # only then others wait
-                await store.run(functools.partial(_recovered, worker=worker))
-        await asyncio.sleep(maintenance.SEEN_EVERY)
-
-
-def _recovered(open_: Transaction, worker: maintenance.Process) -> int:
-    now = time.time()
-    maintenance.remove_dead(open_, worker, now)
-    auctions.recover(open_, now - FORGOTTEN, now)
-    return log.recover(open_, now)
+        known, lineup = now, stands
 
 
 async def _pacing(gateway: Gateway) -> None:
@@ -378,22 +366,3 @@ async def keep_pace(gateway: Gateway, now: float) -> None:
             logger.warning("%s, for %s: %s", worth, paced.budget, spent)
         if gateway.site.paced_routers.get(name) is paced:  # no other site was installed meanwhile
             gateway.site = gateway.site.at_pace(name, replace(paced, pace=pace))
-
-
-async def _retaining(gateway: Gateway) -> None:
-    """Delete what is older than the configuration says; one worker does it, once in `PRUNE_EVERY`.
-
-    Many decisions are deleted in blocks, with a pause after each in which requests are answered.
-    """
-    total = 0
-    while True:
-        days, deleted = gateway.site.settings.retention, 0
-        if days is not None:
-            with contextlib.suppress(PandoraError):
-                prune = functools.partial(maintenance.prune, now=time.time(), days=days, every=PRUNE_EVERY)
-                deleted = await gateway.store.run(prune)
-                total += deleted
-        if total and deleted < log.BLOCK:
-            logger.warning("deleted %s decisions or auctions older than %g days", total, days)
-            total = 0
-        await asyncio.sleep(PRUNE_PAUSE if deleted == log.BLOCK else PRUNE_EVERY)

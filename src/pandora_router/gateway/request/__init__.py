@@ -3,6 +3,7 @@
     exchange        one request from its first byte to its last
     eligible        the JSON object in its body; which specialists may answer, and why the others may not
     choice          which specialist answers: by name, by session, or by a decision of the router
+    trial           a candidate router on trial: a coin says which of two routers decides
     looks           looks during a decision: streams are begun and held, then continued or cancelled
     auction_choice  `routing: market`: an auction chooses who answers a request
     calls           how its calls are made, also to specialists of another wire

@@ -17,10 +17,11 @@ import numpy as np
 from pandora_router.gateway.generation import Profile, Settings, Site
 from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.gateway.request.looks import LiveLooks
+from pandora_router.gateway.request.trial import Opening
 from pandora_router.router import Decision, Router
 from pandora_router.router.conversation import Stay, in_conversation
 from pandora_router.store.money import dollars
-from pandora_router.store.rows import Session
+from pandora_router.store.rows import Draw, Session
 from pandora_router.wires.wire import Turn
 
 
@@ -100,6 +101,18 @@ class Choice:
         picked = {"asked": self.asked, "randomised": randomised, "worth": self.worth}
         return {**picked, "propensity": self.propensity}
 
+    def stored(self, model: object, excluded: Mapping[str, str], would_look: Sequence[str]) -> dict[str, Any]:
+        """The detail of a stored decision: what the client named, who could not answer and why, and so on."""
+        return {
+            "model": model,
+            "decision": self.detail,
+            "excluded": excluded,
+            "ranked": self.ranked,
+            **({"value": self.value} if self.value else {}),
+            **({"would_look": would_look} if would_look else {}),
+            **({"session": self.stay.to_dict()} if self.stay else {}),
+        }
+
     def reordered(self, order: tuple[str, ...]) -> Choice:
         """The same pick, with specialists asked in another order."""
         return self if order == self.ranked else replace(self, ranked=order, picked=self.asked)
@@ -172,6 +185,7 @@ async def decide(
     rng: random.Random,
     looks: LiveLooks | None = None,
     stay: Stay | None = None,
+    begun: Opening | None = None,
     *,
     call: bool = True,
 ) -> Choice:
@@ -180,11 +194,14 @@ async def decide(
     With `looks`, answers are begun during the decision, except in observe mode, which must not call others.
     Without `call` nobody is called, not even a judge: what it would have said stays sealed. With `stay`,
     the price of leaving a conversation's specialist, nothing is explored: that would be paid for learning.
+    `begun` is a decision that a trial has begun; if a coin was tossed for it, nothing else is explored.
     """
     known = [name for name in router.specialists if name in offered]
     if not known:
         return fallback(settings, offered, "no specialist the router knows may answer this request")
-    if looks is None:
+    if begun is not None:
+        decision = await begun.decide(settings.deadline)
+    elif looks is None:
         deadline = settings.deadline if call or router.predictor is not None else 0.0
         decision = await router.aroute(asked(turn), among=known, timeout=deadline)
     else:
@@ -209,7 +226,17 @@ async def decide(
     if settings.mode == "observe":
         default = fallback(settings, offered, "").ranked
         return _asking(choice, default[0], default, 1.0)
+    if begun is not None and begun.draw is not None:
+        return _drawn(choice, begun.draw)
     return choice if stay is not None else _explored(choice, known, settings.explore, rng)
+
+
+def _drawn(choice: Choice, draw: Draw) -> Choice:
+    """The choice with the probability of its coin, where the coin alone decided between two specialists."""
+    if None in draw.choices:  # what the other router would have chosen is not known
+        return choice
+    chance = draw.share if draw.candidate else 1.0 - draw.share
+    return replace(choice, propensity=chance, randomised=True)
 
 
 def valued(router: Router) -> dict[str, Any]:

@@ -216,3 +216,15 @@ def read_request(body: bytes) -> tuple[bytes, dict[str, Any]]:
         return unambiguous(body, parsed), parsed
     except UsageError as error:
         raise Refused(400, str(error), "invalid_request") from None
+
+
+def nobody(
+    excluded: Mapping[str, str], asked: Sequence[str], circuits: Mapping[str, Circuit], now: float
+) -> Refused:
+    """The refusal of a request that none of the specialists `asked` for can answer, with the reason of each.
+
+    Status 503 if the circuits of all of them are open, else 400.
+    """
+    why = "; ".join(f"{name}: {excluded[name]}" for name in asked)
+    failing = all(not circuits[name].lets_through(now) for name in asked)
+    return Refused(503 if failing else 400, f"No specialist can answer: {why}.", "no_specialist")

@@ -22,20 +22,20 @@ from pandora_router.gateway.generation import Profile, Site
 from pandora_router.gateway.http.client_stream import Sending
 from pandora_router.gateway.providers.backend import Circuit
 from pandora_router.gateway.providers.cost_bound import refuse_later
-from pandora_router.gateway.request import auction_choice, choice
+from pandora_router.gateway.request import auction_choice, choice, eligible
 from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.gateway.request.auction_choice import AuctionRequest, RequestAuction
 from pandora_router.gateway.request.calls import Caller, Succession, broken_off, calls_of, crossed, translated
 from pandora_router.gateway.request.choice import Choice, about, best_single, single_cost
-from pandora_router.gateway.request.eligible import Constraints, exclusions, read_request, unaffordable
+from pandora_router.gateway.request.eligible import Constraints, read_request
 from pandora_router.gateway.request.ledger import Ledger, identify, refusal
 from pandora_router.gateway.request.looks import LiveLooks
+from pandora_router.gateway.request.trial import on_trial, toss
 from pandora_router.prices import Lengths
 from pandora_router.router import Router
 from pandora_router.router.decision import new_id
-from pandora_router.router.revalue import at_speed
 from pandora_router.store.money import nanodollars
-from pandora_router.store.rows import DecisionRow, Kind, Refusal, Status
+from pandora_router.store.rows import DecisionRow, Draw, Kind, Refusal, Status
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Refused
 from pandora_router.transport.failures import Failed
@@ -70,6 +70,7 @@ class Exchange:
     overhead: float = 0.0
     inspection_cost: int = 0
     worker: str | None = None
+    draw: Draw | None = None
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.id, self.store, self.site.settings, self.begun, self.worker)
@@ -143,7 +144,7 @@ class Exchange:
             raise Refused(400, "x-pandora-router: expected on or off.", "invalid_request")
         now, unreached = time.monotonic(), self.calls.crossing.unreached
         candidates = site.backends if self.profile is not None else (site.backend(turn.model),)
-        self.excluded = exclusions(
+        self.excluded = eligible.exclusions(
             *(candidates, unreached, turn, self.calls.size, constraints, self.circuits, now),
             profile=self.profile,
             **self.calls.costs(budget=self.left is not None),
@@ -151,13 +152,11 @@ class Exchange:
         offered = [backend.name for backend in candidates if backend.name not in self.excluded]
         if self.profile is not None and self.left is not None:
             costs = {name: self.calls.worst_case(name) for name in offered}
-            self.excluded |= unaffordable(costs, self.left)
+            self.excluded |= eligible.unaffordable(costs, self.left)
             offered = [name for name in offered if name not in self.excluded]
         if not offered:
             asked = [turn.model] if self.profile is None else list(self.excluded)
-            why = "; ".join(f"{name}: {self.excluded[name]}" for name in asked)
-            failing = all(not self.circuits[name].lets_through(now) for name in asked)
-            raise Refused(503 if failing else 400, f"No specialist can answer: {why}.", "no_specialist")
+            raise eligible.nobody(self.excluded, asked, self.circuits, now)
         self.choice = await self._choice(offered, switch == "off", call)
 
     async def _choice(self, offered: list[str], off: bool, call: bool) -> Choice:
@@ -179,10 +178,18 @@ class Exchange:
             return choice.fallback(settings, offered, "no router is fitted")
         if not turn.prompt.strip():
             return choice.fallback(settings, offered, "the request has no text to judge")
-        router = at_speed(router, self.profile.second, self.measured)
+        router = self.site.current(router, self.profile.second, self.measured)
         router, stay = choice.priced(router, self.site, known := self.ledger.known, self.begun)
         self.looks = self._live(router, offered) if call else None
-        made = await choice.decide(router, turn, offered, settings, self.rng, self.looks, stay, call=call)
+        begun = None
+        if call and stay is None and (other := on_trial(self.site, turn.model, self.measured)) is not None:
+            sides = ((router, self.looks), (other, self._live(other, offered)))
+            begun = await toss(sides, self.site.candidate, choice.asked(turn), offered, self.rng)
+        if begun is not None:
+            router, self.looks, self.draw = begun.router, begun.looks, begun.draw
+        made = await choice.decide(
+            router, turn, offered, settings, self.rng, self.looks, stay, begun, call=call
+        )
         return choice.in_session(made, known, offered)
 
     async def _auctioned(self, offered: list[str], call: bool) -> Choice:
@@ -308,15 +315,8 @@ class Exchange:
             inspection_cost=self.inspection_cost,
             baseline=None if single is None else single_cost(self.calls.attempt(single, "answer"), None),
             overhead=self.overhead,
-            detail={
-                "model": self.parsed["model"],
-                "decision": choice.detail,
-                "excluded": self.excluded,
-                "ranked": choice.ranked,
-                **({"value": choice.value} if choice.value else {}),
-                **({"would_look": self.would_look} if self.would_look else {}),
-                **({"session": choice.stay.to_dict()} if choice.stay else {}),
-            },
+            detail=choice.stored(self.parsed["model"], self.excluded, self.would_look),
+            draw=self.draw,
         )
 
     async def _ask(self, attempt: RunningAttempt, send: Sending) -> None:

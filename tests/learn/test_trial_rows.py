@@ -1,0 +1,76 @@
+"""Evidence from rated requests of a log: unbiased, once per session, bounded by key."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from pandora_router.learn.drift import ALARM, FIRST, DriftState, detect
+from pandora_router.learn.evidence import UNBOUNDED, WORST, Evidence, Rated, counted, largest
+
+
+def rated(decision: str, session: str = "", key: str | None = None, score: float = 1.0) -> Rated:
+    return Rated(decision, session or decision, key, True, 0.5, 0.5, 0.5, score, 0.1)
+
+
+def test_the_difference_has_the_expectation_of_what_would_be_served() -> None:
+    """Every coin and every outcome, weighed with its chance; the candidate pays for a look, the other not."""
+    share, right_a, right_b, look = 0.3, 0.6, 0.7, 0.05
+    total = 0.0
+    for candidate, right in product((False, True), (0.0, 1.0)):
+        chance = right_b if candidate else right_a
+        row = Rated("d", "s", None, candidate, share, 0.2, 0.9, right, look if candidate else 0.0)
+        weight = (share if candidate else 1.0 - share) * (chance if right else 1.0 - chance)
+        total += weight * row.difference
+        assert abs(row.difference) <= largest(share, 1.0 - WORST)
+    assert total == pytest.approx((right_b - look) - right_a)
+
+
+def test_a_session_counts_once_with_its_mean() -> None:
+    rows = [rated("a", "one"), rated("b", "one", score=0.0), rated("c", "two"), rated("d", "old")]
+    evidence, differences = counted(Evidence.start(), rows, {"old"}, {None: 1})
+    mean = (rows[0].difference + rows[1].difference) / 2.0
+    assert differences == {"a": mean, "b": None, "c": rows[2].difference, "d": None}
+    bound = largest(0.5, 1.0 - WORST)
+    assert evidence == Evidence.start().after(mean, bound).after(rows[2].difference, bound)
+
+
+def test_no_key_has_more_than_its_share() -> None:
+    """One key floods with ratings, four others rate a little: the flood moves the mean by its share alone."""
+    flood = [rated(f"x{i}", key="evil", score=0.0) for i in range(1000)]
+    honest = [rated(f"k{k}-{i}", key=f"key{k}") for k in range(4) for i in range(30)]
+    evidence, differences = counted(Evidence.start(), [*honest, *flood], set(), {}, 0.2)
+    mine = sum(value is not None for name, value in differences.items() if name[0] == "x")
+    assert mine <= max(0.2 * evidence.rated, UNBOUNDED)
+    truth, lie = honest[0].difference, flood[0].difference
+    assert evidence.mean == pytest.approx(truth + 0.2 * (lie - truth), abs=1e-9)
+    alone, _ = counted(Evidence.start(), flood, set(), {}, 0.2)
+    assert alone.rated == 1000  # the only key of a gateway may teach it everything
+
+
+def test_an_alarm_measures_what_has_changed() -> None:
+    """The state goes through JSON after each answer; the mean shift of 40 streams is near the true drop."""
+    shifts = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        state = DriftState()
+        for i in range(FIRST + 2000):
+            chance = 0.8 if i < FIRST + 200 else 0.5
+            state = DriftState.from_dict(state.after(float(rng.random() < chance) - 0.75).to_dict())
+            if state.evidence >= ALARM:
+                state = state.alarmed()
+                break
+        shifts.append(state.shift)
+    assert np.mean(np.array(shifts) < 0.0) == 1.0
+    assert np.mean(shifts) == pytest.approx(-0.3, abs=0.1)
+
+
+def test_the_state_step_by_step_is_the_detector() -> None:
+    values = np.random.default_rng(3).normal(0.0, 0.3, 700).tolist()
+    state = DriftState()
+    for value in values:
+        state = state.after(value)
+    found = detect(values)
+    assert (found.answers, found.evidence, found.level) == (700, state.evidence, state.level)
