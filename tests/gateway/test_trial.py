@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 import urllib.error
@@ -14,14 +15,16 @@ from typing import Any
 import pytest
 
 from pandora_router.gateway.generation import Challenger, LearningRules
-from pandora_router.gateway.http.learner import learn
+from pandora_router.gateway.http.learner import learn, send
 from pandora_router.learn.evidence import Evidence
 from pandora_router.store import alerts, versions
+from pandora_router.store.alerts import Alert
 from pandora_router.store.rows import LiveTrial
 from pandora_router.store.versions import RATINGS
 from tests.gateway.conftest import Running, Serve, backend
 from tests.gateway.stub import Stub
 from tests.support.disputes import NAMES, prompt, router
+from tests.support.raw_server import raw_server
 
 RULES = LearningRules(promote="proof", delay=0.0)
 
@@ -114,6 +117,30 @@ def test_ratings_promote_the_better_one_and_the_old_one_keeps_a_tenth(tried: Run
     assert [alert.kind for alert, _ in store.submit(alerts.newest).result()] == ["trial"]
     status, said = rate(tried, ids[0][1], 0.0)  # an edit after it was counted
     assert (status, said["status"]) == (200, "late")
+
+
+def test_an_alert_is_sent_again_until_it_arrives(tried: Running) -> None:
+    """The webhook is a real server that fails at first; the alert is sent once in the end, and counted."""
+    replies = [b"HTTP/1.1 500 no\r\ncontent-length: 0\r\n\r\n", b"HTTP/1.1 204 ok\r\n\r\n"]
+    store = tried.gateway.store
+    alert = Alert("drift", "small", "1", time.time(), "small has changed")
+    store.submit(lambda open_: alerts.raise_alert(open_, alert)).result()
+    with raw_server(lambda _: iter([replies.pop(0)])) as server:
+        address = server.url.removesuffix("/v1") + "/hooks/here"
+        asyncio.run(send(tried.gateway, address))
+        assert [sent for _, sent in store.submit(alerts.newest).result()] == [None]
+        store.submit(lambda open_: open_.run("UPDATE alerts SET next_at = 0")).result()
+        asyncio.run(send(tried.gateway, address))
+        asyncio.run(send(tried.gateway, address))
+    assert [sent is not None for _, sent in store.submit(alerts.newest).result()] == [True]
+    assert len(server.requests) == 2
+    head, _, body = server.requests[1].partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /hooks/here ")
+    assert json.loads(body) == {
+        "kind": "drift", "subject": "small", "at": alert.at, "text": "small has changed"
+    }  # fmt: skip
+    with urllib.request.urlopen(f"{tried.url}/metrics", timeout=60) as answer:
+        assert 'pandora_alerts_total{kind="drift"} 1' in answer.read().decode()
 
 
 def test_hostile_ratings_are_answered_clearly(tried: Running) -> None:

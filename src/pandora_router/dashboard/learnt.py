@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from pandora_router.dashboard.layout import (
     Entry,
@@ -44,7 +45,7 @@ def learning(open_: Transaction, request: PageRequest, wrong: str = "") -> Page:
         [
             tag("p", wrong, class_="bad", role="alert") if wrong else note(_summary(trial, known)),
             *([] if trial is None else [_head(trial)]),
-            charts(_scores(open_, request), *([] if trial is None else [_curve(open_, trial)])),
+            charts(_scores(open_, request), *[_curve(open_, one) for one in past if one[3]["rated"]][:1]),
             _drifts(open_),
             _versions(known),
             *([] if not known or known[0].parent is None else [_back(known[0])]),
@@ -53,7 +54,7 @@ def learning(open_: Transaction, request: PageRequest, wrong: str = "") -> Page:
             note(
                 "Evidence may be read at any time: if the candidate is not better, the chance that the "
                 f"evidence for it ever reaches {CERTAIN:g} is at most {1 / CERTAIN:.0%}. The curve ends at "
-                "the upper line (better), at the lower line (worse), or by the rule `veto` after "
+                "the upper line (better), at the lower line (worse), or by the rule veto after "
                 f"{LEAST:,} rated disagreements. Scores are those of the metric {request.metric}."
             ),
         ],
@@ -102,16 +103,17 @@ def _scores(open_: Transaction, request: PageRequest) -> Html:
 
 
 def _curve(open_: Transaction, trial: PastTrial) -> Html:
-    """Evidence for the candidate above zero and against it below, with the lines at which it ends."""
+    """Evidence for the candidate above zero, against it below; with the lines at which a trial ends."""
     points = versions.points(open_, trial[0].id)
     line = math.log10(CERTAIN)
     lines: Mapping[str, Sequence[float]] = {
-        "better": [math.log10(max(point[4], 1e-9)) for point in points],
-        "worse": [-math.log10(max(point[5], 1e-9)) for point in points],
+        "evidence": [math.log10(max(point[4], 1.0)) - math.log10(max(point[5], 1.0)) for point in points],
         "proven better": [line] * len(points),
         "proven worse": [-line] * len(points),
     }
-    return chart("Evidence of the trial", [point[0] for point in points], lines, "powers of ten")
+    return chart(
+        f"Evidence for {Path(trial[0].path).name}", [point[0] for point in points], lines, "powers of ten"
+    )
 
 
 def _drifts(open_: Transaction) -> PageTable:
@@ -119,7 +121,7 @@ def _drifts(open_: Transaction) -> PageTable:
     for (artifact, name), stored in alerts.drifts(open_).items():
         state = DriftState.from_dict(stored)
         said = "as expected" if state.answers > FIRST else f"{FIRST} ratings are needed"
-        said = f"changed {state.alarms} times" if state.alarms else said
+        said = "changed" if state.alarms else said
         rows.append(
             [
                 Entry(name, cut(name)),

@@ -67,8 +67,8 @@ def lineup(open_: Transaction) -> Lineup:
 
 
 def _trial(row: Row) -> LiveTrial:
-    *terms, watch, started = row
-    return LiveTrial(*terms, watch=bool(watch), started=float(started))
+    terms: dict[str, Any] = dict(zip(_TRIAL.split(", "), row, strict=True))
+    return LiveTrial(**{**terms, "watch": bool(terms["watch"])})
 
 
 def begin(open_: Transaction, trial: LiveTrial, evidence: Mapping[str, Any]) -> None:

@@ -25,6 +25,7 @@ import orjson
 
 from pandora_router.errors import missing_package
 from pandora_router.gateway.request.exchange import Exchange
+from pandora_router.store import alerts
 from pandora_router.store.database import Row, Transaction
 from pandora_router.store.money import dollars
 from pandora_router.wires.usage import Usage
@@ -237,7 +238,9 @@ def _looked(open_: Transaction) -> list[Row]:
 
 async def metrics(gateway: Gateway) -> bytes:
     """All metrics in Prometheus's text format."""
-    rows, looked = await gateway.store.run(lambda open_: (_sums(open_), _looked(open_)))
+    rows, looked, raised, states = await gateway.store.run(
+        lambda open_: (_sums(open_), _looked(open_), alerts.totals(open_), alerts.drifts(open_))
+    )
     lines = [
         "# HELP pandora_looks_total Looks at a specialist before deciding.",
         "# TYPE pandora_looks_total counter",
@@ -248,6 +251,15 @@ async def metrics(gateway: Gateway) -> bytes:
         lines += [
             f'pandora_{name}{{specialist="{_escaped(row[0])}"}} {float(row[at]) * unit:.9g}' for row in rows
         ]
+    lines += ["# HELP pandora_alerts_total Alerts that were raised.", "# TYPE pandora_alerts_total counter"]
+    lines += [f'pandora_alerts_total{{kind="{kind}"}} {many}' for kind, many in raised.items()]
+    lines += [
+        "# HELP pandora_trust_moved By how much alarms moved the worth of a specialist, in right answers.",
+        "# TYPE pandora_trust_moved gauge",
+    ]
+    for (artifact, name), state in states.items():
+        labels = f'specialist="{_escaped(name)}",router="{_escaped(artifact)}"'
+        lines.append(f"pandora_trust_moved{{{labels}}} {state['shift']:.9g}")
     now = time.monotonic()
     lines += [
         "# HELP pandora_circuit_open Whether a specialist is left alone.",
