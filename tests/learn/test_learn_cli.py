@@ -13,11 +13,12 @@ from click.testing import CliRunner, Result
 
 from pandora_router import Never, Router
 from pandora_router.cli.main import main
-from pandora_router.store import log
+from pandora_router.store import log, versions
 from pandora_router.store.database import connect
 from pandora_router.store.migrations import migrate
 from pandora_router.store.rows import Attempt, Feedback, Outcome, Settlement
 from tests.store.test_laws import opened
+from tests.support.disputes import router
 from tests.support.routers import QUICK
 from tests.support.tables import generate
 
@@ -84,3 +85,31 @@ def test_refit_writes_a_router_that_knows_the_requests(place: Path) -> None:
     )
     assert again.exit_code == 2
     assert "--replace" in again.output
+
+
+def test_a_candidate_is_promoted_and_taken_back_by_hand(tmp_path: Path) -> None:
+    router("large").save(tmp_path / "router")
+    router("small").save(tmp_path / "b")
+    store = ("--store", tmp_path / "store.sqlite")
+    database = connect(str(tmp_path / "store.sqlite"))
+    migrate(database)
+    serving = ("-r", tmp_path / "router")
+    assert "another router than" in pandora("learn", "trial", tmp_path / "router", *serving, *store).output
+    assert "No trial is running" in pandora("learn", "trial", "--stop", *store).stdout
+    assert "a running trial" in pandora("learn", "promote", *store).output
+    assert pandora("learn", "trial", tmp_path / "b", *serving, *store).exit_code == 0
+    assert "no other is running" in pandora("learn", "trial", tmp_path / "b", *serving, *store).output
+    assert "The candidate" in pandora("learn", "status", *store).stdout
+    assert pandora("learn", "promote", *store).exit_code == 0
+    with database.transaction() as open_:
+        lineup = versions.lineup(open_)
+    assert lineup.version is not None
+    assert lineup.trial is not None
+    assert (lineup.version.artifact, lineup.trial.artifact) == (router("small").id, router("large").id)
+    assert pandora("learn", "rollback", *store).exit_code == 0
+    with database.transaction() as open_:
+        lineup = versions.lineup(open_)
+    assert lineup.version is not None
+    assert (lineup.version.artifact, lineup.trial) == (router("large").id, None)
+    assert pandora("learn", "rollback", *store).exit_code == 2
+    database.close()
