@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pandora_router.errors import UsageError
-from pandora_router.store import accounts, alerts, log, versions
+from pandora_router.store import accounts, alerts, budgets, log, versions
 from pandora_router.store.alerts import Alert
 from pandora_router.store.database import Database, Transaction
 from pandora_router.store.rows import Attempt, Draw, Feedback, LiveTrial, Outcome, Settlement
@@ -136,10 +136,10 @@ def test_ratings_are_new_once_and_budgets_are_told_twice(database: Database) -> 
         key, _ = accounts.add_key(open_, "team", now, budget=1000)
         told = []
         for worst in (700, 150, 200):
-            accounts.reserve(open_, key, f"r{worst}", worst, now, 60.0)
-            accounts.charge(open_, f"r{worst}", worst)
+            budgets.reserve(open_, key, f"r{worst}", worst, now, 60.0)
+            budgets.charge(open_, f"r{worst}", worst)
             told.append([one.occasion.split()[-1] for one in alerts.budgets(open_, now)])
         assert told == [[], ["80%"], ["80%"]]
-        accounts.reserve(open_, key, "last", 100, now, 60.0)
-        accounts.charge(open_, "last", 300)
+        budgets.reserve(open_, key, "last", 100, now, 60.0)
+        budgets.charge(open_, "last", 300)
         assert [one.occasion.split()[-1] for one in alerts.budgets(open_, now)] == ["100%"]
