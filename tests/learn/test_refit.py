@@ -10,6 +10,7 @@ import pytest
 from pandora_router import Never, Router
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
+from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.learn.drift import ALARM, FIRST, detect
 from pandora_router.learn.refit import complaint_offset, refit, spread
 from tests.support.routers import QUICK
@@ -119,3 +120,32 @@ def test_what_a_specialist_earns_of_late_leaves_out_the_answers_that_set_its_lev
     values = np.concatenate([np.full(300, 0.1), np.full(40, -0.2)])
     assert detect(values).recent == pytest.approx(-0.3)
     assert detect(np.concatenate([values, np.full(500, 0.4)])).recent == pytest.approx(0.3)
+
+
+def test_a_fair_sample_tells_complaints_from_a_change_of_all_specialists(small: Router) -> None:
+    """Everything got worse by 0.2, and wrong answers are rated four times as often: both are found."""
+    rng, cheap = np.random.default_rng(9), small.cheap
+    assert isinstance(cheap, Neighbours)
+    traffic, fair = generate(n=6000, seed=10), generate(n=1500, seed=11)
+    expected = cheap.predict_unseen(traffic.prompts) + small.deducted
+    chance = np.clip(expected - 0.2, 0.02, 0.98)
+    score = (rng.random(chance.shape) < chance).astype(float)
+    asked = np.arange(6000) % 3
+    right = score[np.arange(6000), asked] > 0.5
+    rated = rng.random(6000) < np.where(right, 0.2, 0.8)
+    log = only(replace(traffic, score=np.where(rated[:, None], score, np.nan)), asked)
+    fair_chance = np.clip(cheap.predict_unseen(fair.prompts) + small.deducted - 0.2, 0.02, 0.98)
+    sample = replace(fair, score=(rng.random(fair_chance.shape) < fair_chance).astype(float))
+    alone, both = (refit(small, log, complaints=True, fair=known) for known in (None, sample))
+    drift = both.router.record.learnt["drift"]
+    assert both.offset == pytest.approx(np.log(0.25), abs=0.15)
+    assert alone.offset == pytest.approx(both.offset + drift, abs=0.15)  # bias and change, not told apart
+    held = generate(n=1000, seed=12)
+    truth = cheap.predict_unseen(held.prompts) - 0.2
+
+    def error(router: Router) -> float:
+        return abs(float((router.cheap.predict(held.prompts) - truth).mean()))
+
+    assert error(both.router) < error(alone.router)
+    assert error(both.router) < 0.1
+    assert both.router.record.learnt["labels"] == 4500

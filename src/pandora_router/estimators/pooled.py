@@ -100,13 +100,22 @@ class Pooled:
         variance: of the reward around its expectation; that of the noise unless given.
         """
         phi = self.features(unit[None])[0]
+        news = reward - self.level[column] - phi @ self.weights[column]
+        moved, total = self._moved(phi, column, sum(self.noise) if variance is None else variance)
+        weights = self.weights + (moved * (news / total)).reshape(self.weights.shape)
+        return replace(self, weights=weights, covariance=self.covariance - np.outer(moved / total, moved))
+
+    def observed(self, phi: Vector, column: int, variance: float) -> Pooled:
+        """The law with the covariance that it has after an answer at the features `phi`."""
+        moved, total = self._moved(phi, column, variance)
+        return replace(self, covariance=self.covariance - np.outer(moved / total, moved))
+
+    def _moved(self, phi: Vector, column: int, variance: float) -> tuple[Vector, float]:
+        """Covariance of all weights with the reward of `column` at `phi`, and the variance of that reward."""
         width = len(phi)
         block = slice(column * width, (column + 1) * width)
         moved = self.covariance[:, block] @ phi
-        total = phi @ moved[block] + (sum(self.noise) if variance is None else variance)
-        news = reward - self.level[column] - phi @ self.weights[column]
-        weights = self.weights + (moved * (news / total)).reshape(self.weights.shape)
-        return replace(self, weights=weights, covariance=self.covariance - np.outer(moved / total, moved))
+        return moved, float(phi @ moved[block] + variance)
 
     def joined(self, level: float) -> Pooled:
         """The law with one more specialist, which has no scores: like its colleagues, at the mean `level`.

@@ -16,7 +16,8 @@ estimates: the neighbours of the fit, the neighbours over completed rows, and a 
 **Complaints.** People rate bad answers more often than good ones. `complaints` shifts the expected scores of
 the rated answers by one offset o in log-odds, chosen so that their mean is the mean score of the log, and
 learns only from what differs from the shifted scores. A real change of all specialists at once cannot be told
-from such a bias: a sample of requests that is always rated can.
+from such a bias by ratings alone. A fair sample can: prompts that were scored whoever would have rated them
+(`pandora learn label`). Where there is one, its own offset is the change, and only the rest is bias.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from pandora_router.types import Mask, Matrix, Vector
 
 FEWEST = 30
 """Complete known prompts below which residuals say nothing about each other."""
+MOST = 5000
+"""Complete known prompts on which residuals are measured."""
 EDGE = 0.01
 """Expected scores are kept this far from 0 and 1 before they are turned into log-odds."""
 
@@ -51,49 +54,82 @@ class Learnt:
     offset: float
 
 
-def refit(router: Router, traffic: Table, *, complaints: bool = False) -> Learnt:
+def refit(router: Router, traffic: Table, *, complaints: bool = False, fair: Table | None = None) -> Learnt:
     """The router with the requests of `traffic` among its known prompts; nothing else of it changes.
 
     traffic: scores and fees of rated answers, NaN elsewhere; specialists that the router does not know are
-    ignored. Its record names the parent. Raises `UsageError` if the cheap estimate of the router is not made
+    ignored. fair: prompts that were scored whoever would have rated them (`pandora learn label`), learnt from
+    as well. Its record names the parent. Raises `UsageError` if the cheap estimate of the router is not made
     of neighbours, if too few complete prompts are known, or if no rating is of a known specialist.
     """
     cheap = router.cheap.before if isinstance(router.cheap, Blended) else router.cheap
     if not isinstance(cheap, Neighbours):
-        raise UsageError(
-            "learning from a log",
-            expected="a router whose cheap estimate is made of neighbours",
-            came=type(cheap).__name__,
-            do="Leave fit.cheap out and fit again.",
-        )
-    score, fee = aligned(router.specialists, traffic)
-    rated: Mask = np.asarray(np.isfinite(score).any(axis=1))
-    if not rated.any():
-        raise UsageError(
-            "learning from a log",
-            expected=f"a rating of one of {', '.join(router.specialists)}",
-            came=f"{len(traffic):,} requests, none of which has one",
-            do="Send feedback for answers (POST /v1/feedback), or use the log of this router.",
-        )
-    prompts = [prompt for prompt, has in zip(traffic.prompts, rated, strict=True) if has]
-    score, fee = score[rated], fee[rated]
+        raise strange(cheap)
+    prompts, score, fee, sampled = _joined(router.specialists, traffic, fair)
     expected = cheap.predict_unseen(prompts)
-    offset = complaint_offset(expected + router.deducted, score) if complaints else 0.0
-    shift = shifted(expected + router.deducted, offset) - (expected + router.deducted)
-    news = score - router.fee_weight * np.where(np.isnan(score), np.nan, fee) - expected - shift
+    right = expected + router.deducted
+    level, offset = 0.0, 0.0
+    if complaints:
+        fairly = sampled[:, None] & np.isfinite(score)
+        level = complaint_offset(right[fairly], score[fairly]) if fairly.sum() >= FEWEST else 0.0
+        rated = ~sampled[:, None] & np.isfinite(score)
+        offset = complaint_offset(right[rated], score[rated]) - level if rated.any() else 0.0
+    biased = np.where(sampled[:, None], 0.0, shifted(right, level + offset) - shifted(right, level))
+    news = score - router.fee_weight * np.where(np.isnan(score), np.nan, fee) - expected - biased
     covariance = residual_covariance(cheap)
     completed = expected + spread(news, covariance)
-    if not complaints:  # what was seen is kept as it was seen
-        completed = np.where(np.isnan(news), completed, expected + news)
+    completed = np.where(np.isnan(news) | (biased != 0.0), completed, expected + news)  # kept as it was seen
     name = hashlib.sha256(router.id.encode() + completed.tobytes()).hexdigest()[:16]
-    ratings = int(np.isfinite(score).sum())
-    note = {"parent": router.id, "requests": len(prompts), "ratings": ratings, "offset": offset}
+    ratings = int(np.isfinite(score[~sampled]).sum())
+    note = {"parent": router.id, "requests": int((~sampled).sum()), "ratings": ratings, "offset": offset}
+    note |= {"labels": int(np.isfinite(score[sampled]).sum()), "drift": level}
     record = replace(router.record, learnt=note)
     units = np.concatenate([cheap.units(), cheap.units(cheap.embedder.embed(prompts))])
     linear = Pooled.fit(units, np.concatenate([cheap.reward, expected + news]), noise_parts(covariance))
     blended = Blended(cheap, cheap.remember(prompts, completed), linear)
     made = replace(router, cheap=blended, id=name, record=record)
-    return Learnt(made, len(prompts), ratings, offset)
+    return Learnt(made, int((~sampled).sum()), ratings, offset)
+
+
+def _joined(
+    specialists: tuple[str, ...], traffic: Table, fair: Table | None
+) -> tuple[list[str], Matrix, Matrix, Mask]:
+    """Prompts with a score of a known specialist, their scores and fees, and which are of the fair sample."""
+    tables = [traffic] if fair is None else [traffic, fair]
+    cells = [aligned(specialists, table) for table in tables]
+    score, fee = (np.concatenate(parts) for parts in zip(*cells, strict=True))
+    prompts = [prompt for table in tables for prompt in table.prompts]
+    sampled = np.arange(len(score)) >= len(traffic)
+    scored = np.isfinite(score).any(axis=1)
+    if not scored.any():
+        raise UsageError(
+            "learning from a log",
+            expected=f"a rating of one of {', '.join(specialists)}",
+            came=f"{len(prompts):,} requests, none of which has one",
+            do="Send feedback for answers (POST /v1/feedback), or use the log of this router.",
+        )
+    return [prompts[i] for i in np.flatnonzero(scored)], score[scored], fee[scored], sampled[scored]
+
+
+def strange(cheap: object) -> UsageError:
+    """Why a router with this cheap estimate cannot learn from a log."""
+    return UsageError(
+        "learning from a log",
+        expected="a router whose cheap estimate is made of neighbours",
+        came=type(cheap).__name__,
+        do="Leave fit.cheap out and fit again.",
+    )
+
+
+def primed(cheap: Blended | Neighbours) -> Blended:
+    """The estimate with a linear model: a refitted one as it is, neighbours with one of what they know.
+
+    `learn.exploration` needs the linear model before the first refit. Raises `UsageError` as `refit` does.
+    """
+    if isinstance(cheap, Blended):
+        return cheap
+    noise = noise_parts(residual_covariance(cheap))
+    return Blended(cheap, cheap, Pooled.fit(cheap.units(), cheap.reward, noise))
 
 
 def aligned(specialists: tuple[str, ...], traffic: Table) -> tuple[Matrix, Matrix]:
@@ -108,9 +144,13 @@ def aligned(specialists: tuple[str, ...], traffic: Table) -> tuple[Matrix, Matri
 
 
 def residual_covariance(cheap: Neighbours) -> Matrix:
-    """The covariance (M, M) of rewards around left-out estimates, on known prompts with every reward."""
-    residual = cheap.reward - cheap.leave_one_out()
-    complete = residual[np.isfinite(residual).all(axis=1)]
+    """The covariance (M, M) of rewards around left-out estimates, on known prompts with every reward.
+
+    Of more than `MOST` such prompts a sample is taken.
+    """
+    whole = np.flatnonzero(np.isfinite(cheap.reward).all(axis=1))
+    rows = np.sort(np.random.default_rng(0).permutation(whole)[:MOST])
+    complete = cheap.reward[rows] - cheap.leave_one_out_each([cheap.k], rows)[0]
     if len(complete) < FEWEST:
         raise UsageError(
             "learning from a log",
@@ -146,7 +186,7 @@ def spread(news: Matrix, covariance: Matrix) -> Matrix:
     return out
 
 
-def complaint_offset(expected: Matrix, score: Matrix) -> float:
+def complaint_offset(expected: Matrix | Vector, score: Matrix | Vector) -> float:
     """The offset in log-odds at which the expected scores of rated answers have the mean of their scores."""
     rated: Mask = np.isfinite(score)
     chance, mean = _odds(expected[rated]), float(score[rated].mean())

@@ -35,7 +35,7 @@ ENTRIES = {
     "special": ("unit_loss_inverse", "normal_prices"),
     "payoffs": ("committing_payoffs",),
     "groups": ("group_gain",),
-    "gradient": ("knowledge_gradient", "gradient_step"),
+    "gradient": ("knowledge_gradient", "gradient_step", "learning_gains"),
     "simulate": ("simulated_payoffs",),
     "neighbours": (
         *("half_means", "packed_nearest", "largest_rows", "graph_nearest"),

@@ -33,6 +33,7 @@ def rehearse(kernels: SimpleNamespace, progress: Progress) -> None:
         "committing_payoffs": lambda: payoffs.compiled_payoffs(kernels, state.boxes, "mean", -np.inf),
         "knowledge_gradient": lambda: gradient.compiled_gradient(kernels, state.boxes, -np.inf),
         "gradient_step": lambda: group.compiled_next(kernels, State(grouped)),
+        "learning_gains": lambda: kernels.learning_gains(np.ones((1, 2)), *_moves()),
         "simulated_payoffs": lambda: simulation.compiled_payoffs(kernels, state, "mean", 2, 0),
         "rollout_step": lambda: policies.compiled_rollout(kernels, state, True),
         "half_means": lambda: kernels.half_means(*_rows()),
@@ -50,6 +51,11 @@ def rehearse(kernels: SimpleNamespace, progress: Progress) -> None:
         progress(f"compiling {name}", done, len(steps))
         call()
     progress("compiling search kernels", len(steps), len(steps))
+
+
+def _moves() -> tuple[Any, ...]:
+    """Arguments of `learning_gains` behind the worths of two specialists."""
+    return np.ones((1, 2)), np.ones(1), True, np.empty(1)
 
 
 def _rows() -> tuple[Array, ...]:

@@ -1,0 +1,145 @@
+r"""What asking another specialist is worth for what it teaches, against what it costs this prompt.
+
+The linear model (`estimators.pooled`) knows the covariance P of its weights. After n rated answers of
+specialist m to prompts like x, with features phi and noise s of one answer, the expected reward of
+specialist k at a later prompt x' has moved by a normal variable of standard deviation |b_k|,
+
+    b_k(x') = phi(x')' P_km phi / sqrt(phi' P_mm phi + s / n).
+
+With a_k(x') the estimates of today, the next prompt gains by that knowledge
+
+    gain_n = mean over recent prompts x' of E max_k (a_k + b_k Z) - max_k a_k,
+
+the envelope of the knowledge gradient (`search.gradient`). If R rated answers are expected while the
+knowledge is used, each of the n answers is worth (R - n) / n gain_n: one answer alone often teaches nothing
+where sixteen would, so the best n of `COUNTS` is taken. Asking m loses the difference between the best worth
+and that of m. `Exploration.lesson` returns the specialist whose lesson exceeds its loss by most, if any does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pandora_router.estimators.embedders.embedder import Vectors
+from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.estimators.pooled import Blended, Pooled
+from pandora_router.search import kernels
+from pandora_router.search.gradient import envelope_gain
+from pandora_router.types import Mask, Matrix, Positions, Vector
+
+COUNTS = (1, 4, 16, 64, 256)
+"""Numbers of rated answers whose worth is compared."""
+RECENT = 64
+"""Prompts that stand for those to come."""
+NEWEST = 2000
+"""Of so many known prompts, the last ones, they are drawn."""
+TRIED = 2
+"""Specialists whose gain is computed exactly; the others are screened out by an upper bound."""
+COIN = 0.5
+"""The chance with which a specialist that is worth asking for its lesson is asked."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A specialist (its column), what asking it teaches, and what it loses; both in units of reward."""
+
+    column: int
+    worth: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """What is known of specialists, and the prompts for which it will be used.
+
+    law: the linear model. features (R, 1 + K) and worth (R, M): of recent prompts, their features and
+    expected rewards.
+    """
+
+    law: Pooled
+    features: Matrix
+    worth: Matrix
+
+    @classmethod
+    def of(cls, cheap: Blended, seed: int = 0) -> Exploration:
+        """For the cheap estimate of a refitted router, with `RECENT` of its newest known prompts."""
+        known = cheap.after
+        newest = np.arange(max(len(known.reward) - NEWEST, 0), len(known.reward))
+        rows = np.sort(np.random.default_rng(seed).permutation(newest)[:RECENT])
+        units = _units(known, rows)
+        worth = np.mean([known.leave_one_out_each([known.k], rows)[0], cheap.linear.predict(units)], axis=0)
+        features = np.ascontiguousarray(cheap.linear.features(units), dtype=np.float64)
+        return cls(cheap.linear, features, np.ascontiguousarray(worth, dtype=np.float64))
+
+    def moved(self, by: Vector) -> Exploration:
+        """The same with `by` (M,) added to the worths: prices that differ from those of the fit."""
+        return replace(self, worth=self.worth + by)
+
+    def lesson(
+        self, phi: Vector, worth: Vector, ratings: float, allowed: Mask | None = None
+    ) -> Lesson | None:
+        """The specialist to ask instead of the best one at a prompt with the features `phi`, or None.
+
+        worth (M,): expected rewards when the prompt was decided. ratings: rated answers that are expected
+        while the knowledge is used (rather too few than too many). allowed (M,): who may be asked.
+        """
+        counts = np.array([count for count in COUNTS if count < ratings])
+        loss = worth.max() - worth if allowed is None else worth[allowed].max() - worth
+        if not len(counts):
+            return None
+        specialists, width = self.law.weights.shape
+        parts = self.law.covariance.reshape(specialists * width, specialists, width) @ phi  # (M width, M)
+        moved = parts.T.reshape(specialists, specialists, width)  # P_km phi, by m and k
+        times = (ratings - counts) / counts
+        candidates = []
+        for m in range(specialists):
+            if loss[m] <= 0.0 or (allowed is not None and not allowed[m]):
+                continue
+            moves = np.ascontiguousarray(self.features @ moved[m].T)
+            own = max(float(phi @ moved[m, m]), 0.0)
+            scales = 1.0 / np.sqrt(own + sum(self.law.noise) / counts)
+            most = float((times * gains(self.worth, moves, scales, exact=False)).max())
+            if most > loss[m]:
+                candidates.append((most - loss[m], m, moves, scales))
+        candidates.sort(key=lambda candidate: -candidate[0])
+        best = None
+        for _, m, moves, scales in candidates[:TRIED]:
+            taught = float((times * gains(self.worth, moves, scales)).max())
+            if taught > loss[m] and (best is None or taught - loss[m] > best.worth - best.loss):
+                best = Lesson(m, taught, float(loss[m]))
+        return best
+
+    def expecting(self, phi: Vector, column: int, rate: float) -> Exploration:
+        """The same after `column` was asked at `phi`, where a share `rate` of answers is rated.
+
+        The covariance of the weights does not depend on what an answer was worth, so that it is known before
+        the answer is rated. An answer that may be rated counts as one of more noise, noise / rate.
+        """
+        if rate <= 0.0:
+            return self
+        return replace(self, law=self.law.observed(phi, column, sum(self.law.noise) / rate))
+
+
+def gains(worth: Matrix, moves: Matrix, scales: Vector, *, exact: bool = True) -> Vector:
+    """gain_n for each of `scales`: `moves` (R, M) times a scale are the slopes b; or an upper bound of it.
+
+    >>> gains(np.array([[0.0, 0.0]]), np.array([[1.0, 0.0]]), np.array([1.0])).round(4).tolist()
+    [0.3989]
+    """
+    out = np.empty(len(scales))
+    compiled = kernels.ready()
+    if compiled is not None:
+        compiled.learning_gains(worth, moves, scales, exact, out)
+        return out
+    if not exact:
+        return np.asarray(0.3989423 * scales * np.ptp(moves, axis=1).mean())
+    for n, scale in enumerate(scales):
+        out[n] = np.mean([envelope_gain(a, scale * b) for a, b in zip(worth, moves, strict=True)])
+    return out
+
+
+def _units(known: Neighbours, rows: Positions) -> Vectors:
+    some = replace(known, vectors=known.vectors[rows], reward=known.reward[rows], edges=None)
+    return some.units()

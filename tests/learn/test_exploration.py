@@ -1,0 +1,120 @@
+"""The price of exploration: gains against simulation, regret against uniform draws, and its time."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from pandora_router import Never, Router
+from pandora_router.estimators.pooled import Pooled
+from pandora_router.learn.exploration import COUNTS, Exploration, gains
+from pandora_router.learn.refit import primed
+from pandora_router.search import kernels
+from tests.learn.test_pooled import NOISE, prompts
+from tests.support.routers import QUICK
+from tests.support.tables import generate
+
+
+@pytest.fixture(scope="module")
+def known() -> Exploration:
+    units, reward = prompts(40)
+    reward[10:, 2] = np.nan  # little is known of the third
+    law = Pooled.fit(units, reward, NOISE)
+    rows = prompts(12, seed=3)[0]
+    return Exploration(law, law.features(rows), law.predict(rows))
+
+
+def test_the_gain_is_that_of_drawing_answers_and_conditioning_on_them(known: Exploration) -> None:
+    """n answers are drawn from the law, the law is conditioned on each, and the best is taken again."""
+    rng = np.random.default_rng(0)
+    unit = prompts(1, seed=9)[0][0]
+    phi, column, n, law = known.law.features(unit[None])[0], 2, 4, known.law
+    width = len(phi)
+    block = slice(column * width, (column + 1) * width)
+    deviation = np.sqrt(phi @ law.covariance[block, block] @ phi)
+    before = known.worth.max(axis=1).mean()
+    gained = []
+    for _ in range(4000):
+        truth = law.level[column] + phi @ law.weights[column] + deviation * rng.standard_normal()
+        later = law
+        mean = truth + np.sqrt(sum(NOISE) / n) * rng.standard_normal()  # of n answers
+        later = later.after(unit, column, mean, sum(NOISE) / n)
+        gained.append((later.level + known.features @ later.weights.T).max(axis=1).mean() - before)
+    moved = (law.covariance[:, block] @ phi).reshape(3, width)
+    scale = 1.0 / np.sqrt(deviation**2 + sum(NOISE) / n)
+    expected = gains(known.worth, known.features @ moved.T, np.array([scale]))[0]
+    assert np.mean(gained) == pytest.approx(expected, abs=4.0 * np.std(gained) / np.sqrt(4000))
+    assert expected > 5.0 * np.std(gained) / np.sqrt(4000)
+
+
+def test_compiled_and_plain_gains_are_the_same_and_below_their_bound(
+    known: Exploration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    worth, moves = rng.standard_normal((20, 5)), rng.standard_normal((20, 5))
+    scales = np.array([0.01, 0.3, 1.0, 5.0])
+    kernels.load()
+    compiled, bound = gains(worth, moves, scales), gains(worth, moves, scales, exact=False)
+    monkeypatch.setattr(kernels, "ready", lambda: None)
+    plain, loose = gains(worth, moves, scales), gains(worth, moves, scales, exact=False)
+    assert compiled == pytest.approx(plain, abs=1e-9)
+    assert (bound >= plain - 1e-12).all()
+    assert (loose >= plain - 1e-12).all()
+
+
+def test_a_lesson_has_a_price(known: Exploration) -> None:
+    phi, worth = known.features[0], np.array([0.6, 0.5, 0.55])
+    lesson = known.lesson(phi, worth, ratings=100_000.0)
+    assert lesson is not None
+    assert lesson.column == 2  # the one of whom little is known
+    assert lesson.loss == pytest.approx(0.05)
+    assert known.lesson(phi, worth, ratings=COUNTS[0]) is None  # nobody will use it
+    assert known.lesson(phi, worth - [0.0, 0.0, 50.0], ratings=1000.0) is None or (
+        known.lesson(phi, worth - [0.0, 0.0, 50.0], ratings=1000.0).column != 2  # type: ignore[union-attr]
+    )
+    only = known.lesson(phi, worth, ratings=100_000.0, allowed=np.array([True, True, False]))
+    assert only is None or only.column == 1
+    taught = known
+    for _ in range(200):
+        taught = taught.expecting(phi, 2, rate=1.0)
+    again = taught.lesson(phi, worth, ratings=100_000.0)
+    assert again is None or again.column != 2 or again.worth < lesson.worth  # what is known need not be asked
+    assert known.expecting(phi, 2, rate=0.0) is known
+
+
+def test_what_is_expected_of_rare_ratings_is_the_covariance_of_a_noisier_answer(known: Exploration) -> None:
+    unit = prompts(1, seed=4)[0][0]
+    phi = known.law.features(unit[None])[0]
+    once = known.expecting(phi, 1, rate=0.25).law
+    noisy = known.law.after(unit, 1, 0.9, 4.0 * sum(NOISE))
+    assert once.covariance == pytest.approx(noisy.covariance, abs=1e-12)
+    assert once.weights == pytest.approx(known.law.weights)
+
+
+def test_newest_prompts_of_a_router_stand_for_those_to_come() -> None:
+    router = Router.fit(generate(n=200, seed=1), costly=QUICK, policy=Never())
+    made = Exploration.of(primed(router.cheap))  # type: ignore[arg-type]
+    assert made.worth.shape == (64, 3)
+    assert made.features.shape[0] == 64
+    assert np.isfinite(made.worth).all()
+
+
+def test_a_lesson_of_ten_specialists_takes_less_than_a_third_of_a_millisecond() -> None:
+    """CPU-time, the median of many; the law has 33 weights a specialist."""
+    rng = np.random.default_rng(2)
+    units = rng.standard_normal((400, 64))
+    units /= np.linalg.norm(units, axis=1, keepdims=True)
+    reward = (rng.random((400, 10)) < 0.6).astype(float)
+    law = Pooled.fit(units, reward, (0.05, 0.15))
+    known = Exploration(law, law.features(units[:64]), law.predict(units[:64]))
+    worth = law.predict(units)
+    phi = law.features(units)
+    kernels.load()
+    spent = []
+    for i in range(200):
+        begun = time.process_time()
+        known.lesson(phi[i], worth[i], 2000.0)
+        spent.append(time.process_time() - begun)
+    assert np.median(spent) < 3e-4
