@@ -50,9 +50,23 @@ def test_keys_and_decisions_are_those_of_the_configuration(
         feedback = {"decision_id": id_, "reward": 1, "source": "evil\x1b[2J\nname"}
         assert ask(url, "v1/feedback", feedback, key)[0] == 200
         assert ask(url, "v1/feedback", feedback, other)[0] == 404
+        told = [
+            *body["messages"],
+            {"role": "assistant", "content": "x"},
+            {"role": "user", "content": "go on"},
+        ]
+        ids = [ask(url, "v1/chat/completions", {**body, "messages": told}, key)[1]["x-pandora-decision-id"]]
+        ids += [ask(url, "v1/chat/completions", body, other)[1]["x-pandora-decision-id"]]
+        whole = {"decision_id": id_, "metric": "solved", "value": 0.5, "scope": "session"}
+        assert ask(url, "v1/feedback", {**whole, "scope": "world"}, key)[0] == 400
+        assert ask(url, "v1/feedback", whole, other)[0] == 404
+        assert ask(url, "v1/feedback", whole, key)[0] == 200
+        rated = [json.loads(pandora("log", "show", one).output)["feedback"] for one in (id_, *ids)]
+        given = [[(one["metric"], one["value"]) for one in ratings] for ratings in rated]
+        assert given == [[("reward", 1.0), ("solved", 0.5)], [("solved", 0.5)], []]
         assert ask(url, f"v1/routing/decisions/{id_}", None, other)[0] == 404
         shown = [json.loads(line) for line in pandora("log", "tail", "--json").output.splitlines()]
-        assert [row["id"] for row in shown] == [id_]
+        assert [row["id"] for row in shown] == [*reversed(ids), id_]
         told = pandora("log", "show", id_).output
         assert "evil" in told
         assert "\x1b" not in told

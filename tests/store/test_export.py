@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,11 +21,13 @@ from tests.store.test_laws import NOW, opened
 def test_the_log_becomes_parquet_and_a_routing_table(url: str, tmp_path: Path) -> None:
     database = connect(url)
     migrate(database)
+    looks = [{"specialists": ["small"], "cost": 0.1}]
     with database.transaction() as open_:
         for i, (prompt, name) in enumerate([("one", "small"), ("two", "large"), ("one", "large")]):
             row = replace(
-                opened(f"d{i}", at=NOW + i), specialist=name, randomised=True, propensity=0.25, worth=0.5
-            )
+                opened(f"d{i}", at=NOW + i), specialist=name, randomised=True, propensity=0.25, worth=0.5,
+                detail={"decision": {"purchases": looks}} if i == 0 else {},
+            )  # fmt: skip
             log.begin(open_, row, [Attempt(f"a{i}", row.id, "answer", name, NOW, 1)], prompt=prompt)
             log.attempt(open_, Attempt(f"l{i}", row.id, "loser", "other", NOW, 1))
             log.settle(open_, Settlement(f"a{i}", Outcome("ok", 2_000_000_000), NOW))
@@ -50,6 +53,9 @@ def test_the_log_becomes_parquet_and_a_routing_table(url: str, tmp_path: Path) -
     named = [(row["asked"], row["specialist"], row["propensity"], row["randomised"]) for row in rows]
     assert named == [("small", "small", 0.25, 1), ("large", "spare", 0.25, 0)]
     assert [(row["worth"], row["generation"]) for row in rows] == [(0.5, 1)] * 2
+    assert [row["fixed"] for row in rows] == ["", "failed over"]
+    assert [json.loads(row["feedback"]) for row in rows] == [{"reward": 1.0}, {"another metric": 9.0}]
+    assert [json.loads(row["looks"]) for row in rows] == [[{"specialists": ["small"], "cost": 0.1}], []]
     assert sorted(path.name for path in tmp_path.glob("*log*")) == ["log.parquet"]
     database.close()
 

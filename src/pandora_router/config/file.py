@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from pandora_router.calibrate.readings import Readings
-from pandora_router.collect.assemble import CollectPlan
+from pandora_router.collect.assemble import CollectPlan, Question
 from pandora_router.config.callables import FunctionSettings, McpSettings
 from pandora_router.config.collect_section import (
     CollectSettings,
@@ -180,6 +180,35 @@ class Config(Closed):
             give_up=how.give_up,
             fee_weight=1.0 if self.value.right_answer is None else 1.0 / self.value.right_answer,
             log_probabilities=how.log_probabilities,
+        )
+
+    def label_plan(self, folder: Path, questions: tuple[Question, ...]) -> CollectPlan:
+        """What `pandora learn label` buys: the answers of all specialists to logged prompts, and scores.
+
+        Raises `UsageError` without `learn.labels`, or if `grading` needs to know the right answer.
+        """
+        if self.learn.labels is None:
+            raise UsageError(
+                "learn.labels",
+                expected="what may be spent in a month",
+                came="nothing",
+                do="Write, for example, learn: {labels: {budget: 2}}.",
+            )
+        kinds = grades(self.grading)
+        if not kinds or not all(isinstance(g, JudgeGrading | FunctionGrading) for g in kinds.values()):
+            raise UsageError(
+                "grading",
+                expected="a judge or a function, since nothing is known of the right answer",
+                came="none" if not kinds else "one that compares with it",
+                do="For example, grading: {judge: NAME, template: 'Is {answer} right for {question}?'}.",
+            )
+        builder = Builder(self, folder)
+        return CollectPlan(
+            questions=questions,
+            specialists=tuple(builder.specialist(name) for name in self.answering),
+            graders={task: grader(grade, builder) for task, grade in kinds.items()},
+            budget=self.learn.labels.budget,
+            fee_weight=1.0 if self.value.right_answer is None else 1.0 / self.value.right_answer,
         )
 
     def routing_table(self, folder: Path) -> Table:

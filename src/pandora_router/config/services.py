@@ -137,6 +137,24 @@ class SessionSettings(Closed):
     seconds: Annotated[float, Field(gt=0)] = 3600.0
 
 
+class ExploreSettings(Closed):
+    """Requests that are asked for what they teach, where that is worth more than what they lose.
+
+    budget: dollars a month for their answers.
+    """
+
+    budget: Above
+
+
+class LabelSettings(Closed):
+    """Logged prompts that are scored completely by asking every specialist and the judge of `grading`.
+
+    budget: dollars a month for answers and judge.
+    """
+
+    budget: Above
+
+
 class LearnSettings(Closed):
     """What the gateway learns from ratings of its answers.
 
@@ -145,12 +163,16 @@ class LearnSettings(Closed):
         proven to be better; both drop one that is proven to be worse. `hand` leaves it to you.
     delay_seconds: a request counts when it is older than this, so that slow ratings count like fast ones.
     per_key: largest share of the evidence of a trial that may come from the ratings of one API key.
+    explore: requests that are asked for what they teach; none without it (see also serve.explore).
+    labels: logged prompts that `pandora learn label` has scored completely.
     """
 
     feedback: Name = "reward"
     promote: Literal["veto", "proof", "hand"] = "hand"
     delay_seconds: Amount = 60.0
     per_key: Annotated[float, Field(gt=0, le=1)] = 0.2
+    explore: ExploreSettings | None = None
+    labels: LabelSettings | None = None
 
 
 class AlertSettings(Closed):

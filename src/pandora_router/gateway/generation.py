@@ -13,6 +13,7 @@ from typing import Literal
 
 from pandora_router.bidding.auctioneer import Auctioneer
 from pandora_router.errors import UsageError
+from pandora_router.gateway.lessons import Lessons
 from pandora_router.gateway.providers.backend import Backend
 from pandora_router.learn.pace import Pace
 from pandora_router.prices import Lengths
@@ -20,6 +21,7 @@ from pandora_router.router import Router
 from pandora_router.router.decision import base_id
 from pandora_router.router.revalue import at_speed, weighed
 from pandora_router.store.rows import SharedBudget
+from pandora_router.store.worker import Store
 from pandora_router.transport.relay import LONGEST
 
 Mode = Literal["route", "observe"]
@@ -139,6 +141,7 @@ class Site:
     `market` every routed request is an auction; the router then says what the platform believes. With
     `paced` the router of `auto` is replaced every few seconds. `candidate` is on trial beside it.
     `distrust` moves the worth of specialists that no longer earn what the router expects, by router and name.
+    `lessons` says which requests are asked for what they teach; None if none is.
     """
 
     backends: tuple[Backend, ...]
@@ -150,6 +153,7 @@ class Site:
     paced: PacedRouter | None = None
     candidate: Challenger | None = None
     distrust: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    lessons: Lessons | None = None
     generation: int = 0
     hash: str = ""
 
@@ -225,6 +229,11 @@ class Site:
     def names(self) -> tuple[str, ...]:
         """The names of the specialists."""
         return tuple(backend.name for backend in self.backends)
+
+    async def refresh_lessons(self, store: Store, now: float) -> None:
+        """Read from the store what lessons may still cost; nothing without lessons."""
+        if self.lessons is not None:
+            await self.lessons.refresh(store, now)
 
     def backend(self, name: str) -> Backend:
         """The specialist of this name; raises `KeyError`."""

@@ -7,8 +7,10 @@ answer in dollars as fee. All other cells are missing.
 
 from __future__ import annotations
 
+import heapq
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +25,16 @@ from pandora_router.store.money import dollars
 
 BLOCK = 10_000
 """Rows in memory at once while decisions are written to Parquet."""
+DERIVED = ("fixed", "looks", "feedback")
 MONEY = ("cost", "inspection_cost", "baseline")
 
 
 def write_parquet(open_: Transaction, path: Path, since: float, until: float) -> int:
     """Write all decisions of [since, until) to `path`, atomically, and return their number.
 
-    Money is in dollars; `detail` is JSON text. Raises `UsageError` if `path` exists.
+    Money is in dollars; `detail` is JSON text, and so are `looks`, what was bought before the decision with
+    its estimates, and `feedback`, the last value of each metric. `fixed` says why no coin picked the
+    specialist, "" if one did. Raises `UsageError` if `path` exists.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -37,14 +42,52 @@ def write_parquet(open_: Transaction, path: Path, since: float, until: float) ->
     if path.exists():
         raise UsageError(str(path), expected="a new file", came="one that exists", do="Name another file.")
     columns = [*DECISION.split(", "), *ENDED.split(", ")]
-    schema = pa.schema([(name, _kind(name, pa)) for name in columns])
+    schema = pa.schema([(name, _kind(name, pa)) for name in (*columns, *DERIVED)])
     rows = 0
     with replacing(path) as draft, pq.ParquetWriter(draft, schema) as sink:
         for block in _blocks(_decisions(open_, since, until)):
             named = [_plain(columns, row) for row in block]
+            rated = _last_feedback(open_, named[0]["at"], named[-1]["at"])
+            for decision in named:
+                decision |= {"looks": _looks(decision), "fixed": fixed(decision)}
+                decision["feedback"] = json.dumps(rated.get(decision["id"], {}), sort_keys=True)
             sink.write_table(pa.Table.from_pylist(named, schema=schema))
             rows += len(block)
     return rows
+
+
+def fixed(decision: Mapping[str, Any]) -> str:
+    """Why no coin picked who was asked in this row of the log; "" if one did.
+
+    >>> fixed({"randomised": 0, "mode": "observe"})
+    'observed'
+    """
+    if decision["randomised"]:
+        return ""
+    if decision["mode"] == "observe":
+        return "observed"
+    if decision["asked"] != decision["specialist"]:
+        return "failed over"
+    if decision["declined"] is not None:
+        return "declined"
+    return {"named": "by name", "session": "session"}.get(decision["policy"], "no coin was tossed")
+
+
+def _looks(decision: Mapping[str, Any]) -> str:
+    """What was bought before the decision, as JSON: a list of purchases with their estimates and costs."""
+    return json.dumps(json.loads(decision["detail"]).get("decision", {}).get("purchases", []))
+
+
+def _last_feedback(open_: Transaction, first: float, last: float) -> dict[str, dict[str, float]]:
+    """The last value of each metric for the decisions made from `first` to `last`."""
+    found: dict[str, dict[str, float]] = {}
+    for decision, metric, value in open_.rows(
+        "SELECT f.decision, f.metric, f.value FROM feedback f JOIN decisions d ON d.id = f.decision "
+        "WHERE d.at >= ? AND d.at <= ? ORDER BY f.at, f.id",
+        *(first, last),
+    ):
+        found.setdefault(str(decision), {})[str(metric)] = float(value)
+    return found
 
 
 def routing_table(open_: Transaction, metric: str, since: float, until: float) -> Table:
@@ -78,6 +121,29 @@ def routing_table(open_: Transaction, metric: str, since: float, until: float) -
         score=score,
         fee=fee,
     )
+
+
+def sampled_prompts(open_: Transaction, most: int, since: float, until: float) -> list[tuple[str, str]]:
+    """A fair sample of at most `most` kept prompts of [since, until), each with the id of its decision.
+
+    The order of the ids' hashes decides, so that a sample of the same log is the same again, and a larger one
+    contains it. Prompts of the same text are drawn once. Raises `UsageError` if no prompt was kept.
+    """
+    rows = open_.stream(
+        "SELECT d.id, b.prompt FROM decisions d JOIN bodies b ON b.decision = d.id "
+        "WHERE d.at >= ? AND d.at < ? AND b.prompt IS NOT NULL ORDER BY d.at, d.id",
+        *(since, until),
+    )
+    first = {str(prompt): str(id_) for id_, prompt in rows if str(prompt).strip()}
+    if not first:
+        raise UsageError(
+            "a sample of the log",
+            expected="decisions with a kept prompt",
+            came="none",
+            do="Keep bodies (`serve: {bodies: true}`); see: pandora log tail",
+        )
+    drawn = heapq.nsmallest(most, first.items(), key=lambda kept: sha256(kept[1].encode()).digest())
+    return [(id_, prompt) for prompt, id_ in drawn]
 
 
 def surprises(open_: Transaction, metric: str, since: float, until: float) -> dict[str, list[float]]:
@@ -135,7 +201,8 @@ def _blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:
         if len(block) == BLOCK:
             yield block
             block = []
-    yield block
+    if block:
+        yield block
 
 
 def _plain(columns: Sequence[str], row: Row) -> dict[str, Any]:

@@ -184,6 +184,10 @@ STEPS: tuple[tuple[str, ...], ...] = (
             name TEXT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, id TEXT NOT NULL)""",
         "CREATE INDEX alerts_unsent ON alerts (next_at) WHERE sent_at IS NULL",
     ),
+    (
+        "CREATE INDEX decisions_explored ON decisions (at) WHERE mode = 'explore'",
+        "CREATE INDEX decisions_session ON decisions (session, at) WHERE session IS NOT NULL",
+    ),
 )
 
 

@@ -13,6 +13,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -40,6 +41,8 @@ SMALL = 64 * 2**10
 DASHBOARD = "/dashboard"
 """Where a browser that asks for / is sent, if the dashboard is served."""
 ADMIN = "The metrics count the requests of all keys: send an admin key (pandora keys add NAME --admin)."
+SESSION = 100
+"""Decisions of a session that get the feedback on it, at most."""
 LATEST = 253_402_300_799.0
 """The last second of the year 9999: a later time of an observation is a mistake."""
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
@@ -234,11 +237,13 @@ async def recorded(gateway: Gateway, id_: str, key: str | None) -> dict[str, Any
 
 
 async def _feedback(gateway: Gateway, headers: Mapping[str, str], receive: Receive, key: str | None) -> Reply:
-    """Append feedback: {decision_id, reward} or {decision_id, metric, value}, source and observed_at."""
-    body = await read_body(receive, SMALL, gateway.site.settings.patience)
-    feedback = _read_feedback(read_object(body), headers.get("idempotency-key"))
+    """Append feedback: {decision_id, reward} or {decision_id, metric, value}, source, observed_at, scope."""
+    body = read_object(await read_body(receive, SMALL, gateway.site.settings.patience))
+    feedback = _read_feedback(body, headers.get("idempotency-key"))
+    session = body.get("scope") == "session"
     judge = await gateway.store.run(functools.partial(_settles, secret=secret_of(headers)), short=True)
-    give = functools.partial(_given, feedback=feedback, key=None if judge else key, settles=judge)
+    owner = None if judge else key
+    give = functools.partial(_given, feedback=feedback, key=owner, settles=judge, session=session)
     result = await gateway.store.run(give, short=not judge, of=feedback.decision)
     if result in ("unknown", "foreign"):  # nobody learns which decisions of others exist
         raise Refused(404, "No decision of yours has this id.", "not_found")
@@ -254,8 +259,10 @@ def _settles(open_: Transaction, secret: str) -> bool:
     return isinstance(judge, Key) and auctions.may_settle(open_, judge)
 
 
-def _given(open_: Transaction, feedback: Feedback, key: str | None, settles: bool) -> str:
-    """Write feedback on a decision of `key`, None for any.
+def _given(open_: Transaction, feedback: Feedback, key: str | None, settles: bool, session: bool) -> str:
+    """Write feedback on a decision of `key`, None for any; with `session` on the others of its session too.
+
+    At most `SESSION` decisions of a session get it, the newest ones.
 
     A reward that `settles` also settles the auction of the decision, where one was held. The reward of a
     client's key does not: it could be that of a bidder, which would pay itself.
@@ -263,7 +270,19 @@ def _given(open_: Transaction, feedback: Feedback, key: str | None, settles: boo
     result = log.give_feedback(open_, feedback, key)
     if result == "added" and feedback.metric == "reward" and settles:
         auctions.grade(open_, feedback.decision, feedback.value, feedback.at)
+    if session and result not in ("unknown", "foreign"):
+        for other in _same_session(open_, feedback.decision):
+            log.give_feedback(open_, replace(feedback, id=f"{feedback.id}/{other}", decision=other), key)
     return result
+
+
+def _same_session(open_: Transaction, decision: str) -> list[str]:
+    """The other decisions of its session, sorted, so that concurrent feedback locks them in one order."""
+    row = log.decision(open_, decision)
+    if row is None or row["session"] is None:
+        return []
+    rows = log.recent(open_, most=SESSION, session=row["session"])
+    return sorted(other["id"] for other in rows if other["id"] != decision and other["key"] == row["key"])
 
 
 def _read_feedback(body: Any, idempotency: str | None) -> Feedback:
@@ -273,7 +292,8 @@ def _read_feedback(body: Any, idempotency: str | None) -> Feedback:
     )
     observed = given.get("observed_at")
     fits = (
-        set(given) <= {"decision_id", "reward", "metric", "value", "source", "observed_at"}
+        set(given) <= {"decision_id", "reward", "metric", "value", "source", "observed_at", "scope"}
+        and given.get("scope", "decision") in ("decision", "session")
         and all(isinstance(text, str) and _ID.fullmatch(text) for text in (given.get("decision_id"), metric))
         and _number(value, 1.0)
         and isinstance(given.get("source", ""), str)
@@ -283,7 +303,8 @@ def _read_feedback(body: Any, idempotency: str | None) -> Feedback:
     if not fits:
         message = (
             'Expected {"decision_id": ..., "reward": 0.0 to 1.0} or {"decision_id": ..., "metric": ..., '
-            '"value": 0.0 to 1.0}, and optionally "source" (a text) and "observed_at" (Unix seconds).'
+            '"value": 0.0 to 1.0}, and optionally "source" (a text), "observed_at" (Unix seconds) and '
+            '"scope" ("decision", or "session" for all answers of a conversation).'
         )
         raise Refused(400, message, "invalid_request")
     id_ = f"{given['decision_id']}/{idempotency[:100]}" if idempotency else new_id()

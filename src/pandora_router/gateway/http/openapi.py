@@ -68,6 +68,7 @@ FEEDBACK = _object(
     value={"type": "number"},
     source={"type": "string", "maxLength": 100},
     observed_at={"type": ["number", "null"]},
+    scope={"type": "string", "enum": ["decision", "session"]},
 )
 FEEDBACK["additionalProperties"] = False
 

@@ -343,6 +343,7 @@ async def _pacing(gateway: Gateway) -> None:
     while True:
         with contextlib.suppress(PandoraError):
             await keep_pace(gateway, time.time())
+            await gateway.site.refresh_lessons(gateway.store, time.time())
         await asyncio.sleep(PACE_EVERY)
 
 

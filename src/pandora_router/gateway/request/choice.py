@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 
 from pandora_router.gateway.generation import Profile, Settings, Site
+from pandora_router.gateway.lessons import Lessons
 from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.gateway.request.looks import LiveLooks
 from pandora_router.gateway.request.trial import Opening
+from pandora_router.learn.exploration import COIN
 from pandora_router.router import Decision, Router
 from pandora_router.router.conversation import Stay, in_conversation
+from pandora_router.store.explored import EXPLORE
 from pandora_router.store.money import dollars
 from pandora_router.store.rows import Draw, Session
 from pandora_router.wires.wire import Turn
@@ -60,7 +63,8 @@ class Choice:
     set if another specialist is asked first, because the look at the one that was picked has failed.
     `estimates` is the cost, in dollars, of estimates other than looks; `outside`: whether a judge made them.
     `stay` is the reason or the price of staying with the specialist of the conversation.
-    `value` turns the worths of a decision into scores and dollars (`valued`).
+    `value` turns the worths of a decision into scores and dollars (`valued`). `lesson`: `asked` is asked for
+    what it teaches (`gateway.lessons`).
     """
 
     ranked: tuple[str, ...]
@@ -74,6 +78,7 @@ class Choice:
     outside: bool = False
     detail: Mapping[str, Any] = field(default_factory=dict)
     value: Mapping[str, Any] = field(default_factory=dict)
+    lesson: bool = False
     randomised: bool = False
     picked: str | None = None
     stay: Stay | None = None
@@ -112,6 +117,10 @@ class Choice:
             **({"would_look": would_look} if would_look else {}),
             **({"session": self.stay.to_dict()} if self.stay else {}),
         }
+
+    def mode(self, settings: Settings) -> str:
+        """The mode of the stored decision: that of the gateway, or that it was asked for its lesson."""
+        return EXPLORE if self.lesson else settings.mode
 
     def reordered(self, order: tuple[str, ...]) -> Choice:
         """The same pick, with specialists asked in another order."""
@@ -188,6 +197,7 @@ async def decide(
     begun: Opening | None = None,
     *,
     call: bool = True,
+    lessons: Lessons | None = None,
 ) -> Choice:
     """Let the router choose among `offered`; explore and observe as the settings say.
 
@@ -228,7 +238,11 @@ async def decide(
         return _asking(choice, default[0], default, 1.0)
     if begun is not None and begun.draw is not None:
         return _drawn(choice, begun.draw)
-    return choice if stay is not None else _explored(choice, known, settings.explore, rng)
+    if stay is not None:
+        return choice
+    if lessons is not None and call and choice.declined is None:
+        choice = _taught(choice, router, asked(turn), known, lessons, rng)
+    return choice if choice.randomised else _explored(choice, known, settings.explore, rng)
 
 
 def _drawn(choice: Choice, draw: Draw) -> Choice:
@@ -268,6 +282,22 @@ def _explored(choice: Choice, known: Sequence[str], share: float, rng: random.Ra
     picked = rng.choice(list(known)) if rng.random() < share else choice.specialist
     chance = even + (1.0 - share if picked == choice.specialist else 0.0)
     return replace(_asking(choice, picked, choice.ranked, chance), randomised=True)
+
+
+def _taught(
+    choice: Choice, router: Router, prompt: str, known: Sequence[str], lessons: Lessons, rng: random.Random
+) -> Choice:
+    """The choice, or by a coin the specialist whose answer is worth its price as a lesson."""
+    lesson = lessons.worth_asking(router, prompt, choice.detail.get("worth", {}), known)
+    if lesson is None:
+        return choice
+    name = router.specialists[lesson.column]
+    value = {**choice.value, "lesson": {"specialist": name, "worth": lesson.worth, "loss": lesson.loss}}
+    if rng.random() >= COIN:
+        return replace(choice, propensity=1.0 - COIN, randomised=True, value=value)
+    lessons.ask(prompt, name)
+    picked = _asking(choice, name, choice.ranked, COIN)
+    return replace(picked, randomised=True, value=value, lesson=True)
 
 
 def _asking(choice: Choice, first: str, order: Sequence[str], propensity: float) -> Choice:

@@ -187,9 +187,8 @@ class Exchange:
             begun = await toss(sides, self.site.candidate, choice.asked(turn), offered, self.rng)
         if begun is not None:
             router, self.looks, self.draw = begun.router, begun.looks, begun.draw
-        made = await choice.decide(
-            router, turn, offered, settings, self.rng, self.looks, stay, begun, call=call
-        )
+        parts = (router, turn, offered, settings, self.rng, self.looks, stay, begun)
+        made = await choice.decide(*parts, call=call, lessons=self.site.lessons)
         return choice.in_session(made, known, offered)
 
     async def _auctioned(self, offered: list[str], call: bool) -> Choice:
@@ -302,7 +301,7 @@ class Exchange:
             at=self.begun,
             key=self.ledger.owner,
             wire=self.wire.name,
-            mode=self.site.settings.mode,
+            mode=choice.mode(self.site.settings),
             policy=choice.policy,
             artifact=choice.artifact,
             generation=self.site.generation,
