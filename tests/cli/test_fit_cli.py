@@ -287,6 +287,7 @@ def test_prompts_with_one_score_are_fitted_on_and_what_is_missing_is_said(
     assert f"{int((~kept).sum()):,} of {kept.size:,} scores are missing" in result.output
     assert "A right answer is assumed to be worth $1.00, because the table's fee weight is 1" in result.output
     told = " ".join(result.output.split())
+    assert f"{int((kept.sum(axis=1) == 1).sum()):,} prompts have one score each" in told
     measured = (
         "0 of 48 test prompts have scores of all specialists" if not some else "of 48 test prompts with"
     )

@@ -79,7 +79,7 @@ def collect(
     echo("\n".join(_cost(settings, cost)), err=True)
     if cost.answers or cost.verdicts:
         asyncio.run(_preflight(settings))
-    collected = _run(plan, path, settings.value.currency)
+    collected = bought(plan, path, settings.value.currency)
     if not collected.answers:
         why = "; ".join(collected.stopped.values()) or "the budget is too small for one prompt"
         raise UsageError(
@@ -97,7 +97,9 @@ def collect(
         sys.exit(1)
 
 
-def _run(plan: CollectPlan, path: Path, sign: str) -> Collected:
+def bought(plan: CollectPlan, path: Path, sign: str) -> Collected:
+    """Carry out a plan with the journal `path`, showing what is done and spent; `sign` is the currency."""
+
     def tell(now: Status) -> None:
         left = "" if now.seconds_left is None else f", {_clock(now.seconds_left)} left"
         lost = f" (+{money(now.lost, sign)} lost)" if now.lost else ""

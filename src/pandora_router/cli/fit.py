@@ -26,6 +26,9 @@ if TYPE_CHECKING:  # what fitting needs takes half a second to import: `pandora 
 HELD_OUT = ("calibration", "test")
 TRAINING = {"torch": "torch", "onnx": "onnx", "onnxruntime": "onnxruntime"}
 
+SINGLE = 0.1
+"""The share of prompts with one score alone from which on a fit says that they may harm it."""
+
 
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path), required=False)
@@ -252,10 +255,18 @@ def gaps(table: Table) -> str:
     """Sentence on the cells without a score, and what becomes of their prompts."""
     counts = zip(table.specialists, table.missing.sum(axis=0).tolist(), strict=True)
     each = ", ".join(f"{name} {count:,}" for name, count in counts if count)
-    whole = int((~table.missing.any(axis=1)).sum())
-    return (
+    scores = (~table.missing).sum(axis=1)
+    whole, single = int((scores == len(table.specialists)).sum()), int((scores == 1).sum())
+    said = (
         f"{int(table.missing.sum()):,} of {table.missing.size:,} scores are missing ({each}). Estimates are "
         f"fitted on all others; policies are compared on the {whole:,} prompts with every score."
+    )
+    if single < SINGLE * len(table) or len(table.specialists) < 2:
+        return said
+    return (
+        f"{said} {counted(single, 'prompt')} have one score each. If a router chose who answered, its choice "
+        "looks better than it is and the fit gets worse (docs/learn.md says why): leave them out, and let "
+        "pandora learn refit learn from them."
     )
 
 

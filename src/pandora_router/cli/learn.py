@@ -13,6 +13,7 @@ import click
 
 from pandora_router.cli.console import Screen, echo, echo_json, table
 from pandora_router.cli.keys import CONFIG, store_option, within
+from pandora_router.cli.label import label
 from pandora_router.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def learn() -> None:
       pandora learn trial router-b                     # try it on live requests, beside the serving router
       pandora learn promote                            # serve it; or let `learn: {promote: veto}` do that
       pandora learn rollback                           # serve the router of before
+      pandora learn label                              # buy complete scores of some logged prompts
     """
 
 
@@ -58,7 +60,9 @@ def status(metric: str, days: float, as_json: bool, store: str) -> None:
 
     from pandora_router.learn.drift import FIRST, detect
     from pandora_router.store import versions
+    from pandora_router.store.explored import explored
     from pandora_router.store.export import surprises
+    from pandora_router.store.money import dollars
 
     until = time.time()
     rated, known, past = within(
@@ -86,6 +90,10 @@ def status(metric: str, days: float, as_json: bool, store: str) -> None:
         rows.append((name, verdict, f"{drift.answers:,}", f"{drift.recent:+.3f}", f"{drift.evidence:,.0f}"))
     columns = ("specialist", "", "rated answers", "change of reward", "evidence")
     Screen().show(table(f"Rated answers of the last {days:g} days", columns, rows, words=2))
+    taught = within(store, lambda open_: explored(open_, metric, until - days * 86_400.0))
+    if taught.requests:
+        cost = f"${dollars(taught.cost):.4f}"
+        echo(f"Asked for what they teach: {taught.requests:,} requests, {taught.rated:,} rated, {cost}.")
 
 
 def standing_lines(known: Sequence[Version], past: Sequence[PastTrial]) -> list[str]:
@@ -257,12 +265,20 @@ def proposed(
 )  # fmt: skip
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Folder to write to.")
 @click.option("--complaints", is_flag=True, help="Bad answers are rated more often than good ones.")
+@click.option("--labels", type=click.Path(path_type=Path), help="Table that `pandora learn label` wrote.")
 @click.option("--replace", is_flag=True, help="Replace an existing artifact.")
 @metric_option
 @days_option
 @store_option
 def refit(
-    folder: Path, output: Path, complaints: bool, replace: bool, metric: str, days: float, store: str
+    folder: Path,
+    output: Path,
+    complaints: bool,
+    labels: Path | None,
+    replace: bool,
+    metric: str,
+    days: float,
+    store: str,
 ) -> None:
     """Write a router that also knows the rated requests of the log; the old one stays as it is.
 
@@ -273,18 +289,23 @@ def refit(
     \b
     Examples:
       pandora learn refit -r router -o router-b
-      pandora learn refit -r router -o router-b --complaints --days 7
+      pandora learn refit -r router -o router-b --complaints --labels labels --days 7
     """
     from pandora_router.config import open_router
+    from pandora_router.data import storage
     from pandora_router.learn.refit import refit as learnt
     from pandora_router.store.export import routing_table
 
     router, until = open_router(folder), time.time()
     traffic = within(store, lambda open_: routing_table(open_, metric, until - days * 86_400.0, until))
-    made = learnt(router, traffic, complaints=complaints)
+    fair = None if labels is None else storage.load(labels)
+    made = learnt(router, traffic, complaints=complaints, fair=fair)
     made.router.save(output, replace=replace, inputs=[folder])
     bias = f" Bad answers were rated more often: {made.offset:+.2f} in log-odds." if complaints else ""
     echo(
         f"{made.ratings:,} ratings of {made.requests:,} requests learnt; router {made.router.id}, from "
         f"{router.id}, is in {output}.{bias} Next: pandora learn trial {output}"
     )
+
+
+learn.add_command(label)
