@@ -109,7 +109,8 @@ bench: .venv/dev
 peers: .venv/dev
 	$(PYTHON) -m venv .venv-peers
 	-.venv-peers/bin/pip install --quiet --disable-pip-version-check \
-		paretobandit==0.1.1 semantic-router==1.1.1 xrouter-llm==0.3.7 argrouter==0.1.0a2
+		paretobandit==0.1.1 semantic-router==1.1.1 xrouter-llm==0.3.7 argrouter==0.1.0a2 \
+		vowpalwabbit==9.11.9
 	-$(MAKE) litellm && .venv-litellm/bin/pip install --quiet --disable-pip-version-check numpy
 
 # Every experiment of paper/experiments over its fresh splits, and the markets; finished splits are not run again.

@@ -1,119 +1,181 @@
-"""What a log teaches: `python -m benchmarks.learn TABLE ... [--page docs/learn.md]`.
+"""What a log teaches, and what proves it: `python -m benchmarks.learn [--page docs/learn.md] [--full]`.
 
-For each table and seed: a router is fitted on `--scored` completely scored prompts (`Router.fit`), decides
-`--requests` fresh prompts, and the score of the specialist that it chose is known for a share of them. Then
-held-out prompts are decided by
+**Streams.** For each table and seed a router is fitted on `--scored` completely scored prompts, then answers
+`--requests` fresh prompts in blocks (`benchmarks.learn_stream`). The score of the specialist that it asked
+becomes known for a share of them. Each cell is the mean reward of the requests themselves, then of
+held-out prompts decided by what was learnt, minus that of the frozen router, in thousandths, with standard
+errors over prompts and seeds:
 
-    frozen      the router as it was
-    one cell    neighbours that remember rated requests with one score each, as they are
-    learnt      `learn.refit`
-    all scores  neighbours that remember the same requests with every score: the limit
+    learning     refitted after each block, exploring at the price of `learn.exploration`
+    tried first  the same, but a candidate serves only after a trial on disagreements (`learn.evidence`)
+    nothing      refitted after each block, exploring nothing
+    uniform      refitted after each block, 2 % of requests go to a specialist drawn at random
+    labels       as "nothing", and 5 % of requests, at random, are scored completely afterwards
+    Pareto, VW   ParetoBandit and Vowpal Wabbit, each in `.venv-peers` (`make peers`)
+    all scores   neighbours that remember each block with every score: the limit
 
-and the mean reward minus that of frozen is printed, in thousandths, with standard errors over prompts and
-seeds. `complaints` is feedback in which wrong answers are rated four times as often as right ones, learnt
-without and with `complaints=True`. Nothing is bought, so that the effect is that of the cheap estimate.
+**Trials.** Rated disagreements of two routers are drawn with replacement from a table, so that the truth is
+known; the evidence is read after each of them. A candidate that is worse should rarely be promoted, one that
+is better soon (`benchmarks.learn_trials`).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tools.pages import put
 
+from benchmarks import learn_stream, learn_trials
+from benchmarks.folders import DATA
+from benchmarks.learn_stream import Feedback, Outcome, Stream
 from pandora_router import Never, Router
 from pandora_router.data import Table, resplit
 from pandora_router.data.fees import Free, PerParameter
 from pandora_router.data.importers.folder import read_folder
-from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.learn.refit import refit
 
-WAYS = ("one cell", "learnt", "all scores", "complaints, learnt", "complaints, corrected")
+TABLES = ("routerdc7", "openllm_pool", "mmlupro_cot")
+HELD = 2000
+SOME = 100
+"""Rated disagreements before promotion in a stream, which is too short for the usual 2,000."""
+SCENARIOS = {
+    "every answer rated": Feedback(1.0),
+    "20 % rated": Feedback(0.2),
+    "5 % rated": Feedback(0.05),
+    "20 % rated, wrong answers four times as often as right ones": Feedback(0.2, complaints=4.0),
+    "20 % rated, known 500 requests later": Feedback(0.2, delay=500),
+}
+LABELS = 0.05
+Way = Callable[[Stream], Outcome]
 
 
-def learning(table: Table, seed: int, scored: int, requests: int, rate: float) -> dict[str, Any]:
-    """Reward of each way minus that of frozen, per held-out prompt."""
-    rng = np.random.default_rng(seed)
+def ways(feedback: Feedback, python: Path) -> Mapping[str, Way]:
+    """The ways to learn that are compared; rivals only where their environment is installed."""
+    biased = feedback.complaints > 1.0
+    found: dict[str, Way] = {
+        "learning": lambda stream: learn_stream.learning(stream, corrected=biased),
+        "tried first": lambda stream: learn_stream.learning(stream, least=SOME, corrected=biased),
+        "nothing": lambda stream: learn_stream.learning(stream, "nothing", corrected=biased),
+        "uniform": lambda stream: learn_stream.learning(stream, "uniform", corrected=biased),
+    }
+    found["labels"] = lambda stream: learn_stream.learning(stream, "nothing", corrected=biased, labels=LABELS)
+    if python.exists():
+        found["Pareto"] = lambda stream: learn_stream.rival(stream, "stream_pareto", python)
+        found["VW"] = lambda stream: learn_stream.rival(stream, "stream_vw", python)
+    return {**found, "all scores": learn_stream.scored}
+
+
+def streams(table: Table, seed: int, scored: int, requests: int) -> Stream:
+    """A fitted router, its requests and held-out prompts; nothing is rated yet."""
+    rng = np.random.default_rng([seed, 27])
     order = rng.permutation(np.flatnonzero(np.isfinite(table.score).all(axis=1)))
     known, fresh = table.rows(order[:scored]), table.rows(order[scored : scored + requests])
-    held = table.rows(order[scored + requests : scored + requests + 3000])
+    held = table.rows(order[scored + requests : scored + requests + HELD])
     router = Router.fit(resplit(known, seed=seed), policy=Never())
-    asked = [router.specialists.index(d.specialist) for d in router.route_batch(fresh.prompts)]
-    rated = rng.random(len(fresh)) < rate
-    right = fresh.score[np.arange(len(fresh)), asked] > 0.5
-    complained = rng.random(len(fresh)) < np.where(right, 0.25 * rate, rate)
-    routers = {
-        "frozen": router,
-        "one cell": _remembering(router, fresh.rows(rated), np.asarray(asked)[rated], alone=True),
-        "learnt": refit(router, _log(fresh, asked, rated)).router,
-        "all scores": _remembering(router, fresh.rows(rated), np.asarray(asked)[rated], alone=False),
-        "complaints, learnt": refit(router, _log(fresh, asked, complained)).router,
-        "complaints, corrected": refit(router, _log(fresh, asked, complained), complaints=True).router,
-    }
-    reward = {}
-    for name, made in routers.items():
-        chosen = [router.specialists.index(d.specialist) for d in made.route_batch(held.prompts)]
-        reward[name] = held.reward[np.arange(len(held)), chosen]
-    return {name: values - reward["frozen"] for name, values in reward.items()}
+    nothing = np.zeros(fresh.score.shape, dtype=bool)
+    return Stream(router, fresh, held, nothing, Feedback(0.0), seed)
 
 
-def _log(fresh: Table, asked: Sequence[int], rated: np.ndarray) -> Table:
-    """The rated requests, with the score of the specialist that was asked alone."""
-    score = np.full(fresh.score.shape, np.nan)
-    rows = np.flatnonzero(rated)
-    columns = np.asarray(asked)[rows]
-    score[rows, columns] = fresh.score[rows, columns]
-    return replace(fresh, score=score).rows(rows)
+def gains(outcome: Outcome, frozen: Outcome, stream: Stream) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Reward minus that of the frozen router, for each request and each held-out prompt."""
+    rows, later = np.arange(len(stream.fresh)), np.arange(len(stream.held))
+    reward, held = stream.fresh.reward, stream.held.reward
+    return (
+        reward[rows, outcome.asked] - reward[rows, frozen.asked],
+        held[later, outcome.later] - held[later, frozen.later],
+    )
 
 
-def _remembering(router: Router, rated: Table, asked: np.ndarray, *, alone: bool) -> Router:
-    """The router whose neighbours remember these requests, with one score each if `alone`."""
-    assert isinstance(router.cheap, Neighbours)
-    reward = rated.reward.copy()
-    if alone:
-        reward[np.arange(reward.shape[1]) != asked[:, None]] = np.nan
-    return replace(router, cheap=router.cheap.remember(rated.prompts, reward))
+def cell(runs: Sequence[NDArray[Any]]) -> str:
+    """Mean over seeds in thousandths, and its standard error: between seeds or within, the larger."""
+    means = np.array([run.mean() for run in runs])
+    within = np.mean([run.var(ddof=1) / len(run) for run in runs])
+    error = np.sqrt(max(means.var(ddof=1) if len(means) > 1 else 0.0, within) / len(runs))
+    return f"{1e3 * means.mean():+.1f} ({1e3 * error:.1f})"
+
+
+def measured(table: Table, asked: argparse.Namespace) -> dict[str, dict[str, list[Any]]]:
+    """For each scenario and way the gains of each seed."""
+    found: dict[str, dict[str, list[Any]]] = {name: {} for name in SCENARIOS}
+    for seed in range(asked.seeds):
+        base = streams(table, seed, asked.scored, asked.requests)
+        frozen, limit = learn_stream.frozen(base), learn_stream.scored(base)
+        for number, (name, feedback) in enumerate(SCENARIOS.items()):
+            rng = np.random.default_rng([seed, number])
+            drawn = feedback.drawn(base.fresh.score, rng)
+            stream = replace(base, rated=drawn, feedback=feedback)
+            for way, run in ways(feedback, asked.python).items():
+                outcome = limit if way == "all scores" else run(stream)
+                found[name].setdefault(way, []).append((*gains(outcome, frozen, stream), outcome.told))
+    return found
+
+
+def of_table(name: str, asked: argparse.Namespace) -> tuple[dict[str, dict[str, list[Any]]], str]:
+    """The streams and the trials of one table, in a process of its own."""
+    begun = time.process_time()
+    fees: Any = PerParameter(1.0) if name == "openllm_pool" else Free()
+    table = replace(read_folder(asked.data / name, fees=fees), contexts=None)
+    made = measured(table, asked), learn_trials.line(name, table, asked.scored)
+    print(f"{name}: {time.process_time() - begun:.0f} s of CPU, rivals apart", flush=True)
+    return made
+
+
+def lines(name: str, found: Mapping[str, Mapping[str, Mapping[str, list[Any]]]]) -> list[str]:
+    """The table of one scenario: rows are tables, columns ways, cells the stream and the held-out prompts."""
+    first = next(iter(found.values()))[name]
+    out = [f"**{name}**", "", f"| | {' | '.join(first)} |", "|---" * (len(first) + 1) + "|"]
+    for table, scenarios in found.items():
+        runs = scenarios[name]
+        cells = [f"{cell([r[0] for r in runs[way]])}, {cell([r[1] for r in runs[way]])}" for way in runs]
+        out.append(f"| {table} | {' | '.join(cells)} |")
+    parts = []
+    for table, scenarios in found.items():
+        told = [run[2] for run in scenarios[name]["learning"]]
+        tried = [run[2] for run in scenarios[name]["tried first"]]
+        parts.append(
+            f"{table}: {np.mean([t['explored'] for t in told]):.0f} requests explored, "
+            f"{np.mean([t['promoted'] for t in tried]):.1f} candidates promoted and "
+            f"{np.mean([t['dropped'] for t in tried]):.1f} dropped"
+        )
+    return [*out, "", "; ".join(parts) + " (means over seeds).", ""]
 
 
 def main() -> None:
-    """Print the table, and write it to a page if one is named."""
+    """Print the tables, and write them to a page if one is named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("tables", nargs="*", default=TABLES)
+    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--scored", type=int, default=200)
     parser.add_argument("--requests", type=int, default=2000)
-    parser.add_argument("--rate", type=float, default=1.0)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--full", action="store_true", help="8,800 requests and 6 seeds")
+    parser.add_argument("--python", type=Path, default=Path(".venv-peers/bin/python"))
     parser.add_argument("--page", type=Path)
     asked = parser.parse_args()
-    lines = [f"| table | {' | '.join(WAYS)} |", "|---" * (len(WAYS) + 1) + "|"]
-    for folder in asked.folders:
-        table = replace(read_folder(folder, fees=_fees(folder)), contexts=None)
-        runs = [
-            learning(table, seed, asked.scored, asked.requests, asked.rate) for seed in range(asked.seeds)
-        ]
-        cells = []
-        for way in WAYS:
-            means = np.array([run[way].mean() for run in runs])
-            within = np.mean([run[way].var(ddof=1) / len(run[way]) for run in runs])
-            error = np.sqrt(max(means.var(ddof=1) if len(means) > 1 else 0.0, within) / len(runs))
-            cells.append(f"{1e3 * means.mean():+.1f} ({1e3 * error:.1f})")
-        lines.append(f"| {folder.name} | {' | '.join(cells)} |")
-        print(lines[-1], flush=True)
-    about = (
-        f"{asked.scored:,} scored prompts, {asked.requests:,} requests of which {asked.rate:.0%} are rated"
+    if asked.full:
+        asked.requests, asked.seeds = 8800, 6
+    with ProcessPoolExecutor(asked.processes) as pool:
+        made = list(pool.map(functools.partial(of_table, asked=asked), asked.tables))
+    found = {name: cells for name, (cells, _) in zip(asked.tables, made, strict=True)}
+    trials = [trial for _, trial in made]
+    text = (
+        f"{asked.scored:,} scored prompts, {asked.requests:,} requests (fewer where a table has fewer), "
+        f"{asked.seeds} seeds.\n\n"
     )
-    text = f"{about}, {asked.seeds} seeds.\n\n" + "\n".join(lines)
+    text += "\n".join(line for name in SCENARIOS for line in lines(name, found))
+    text += "\n" + "\n".join([*learn_trials.HEAD, *trials])
     print(text)
     if asked.page is not None:
         put(text, asked.page)
-
-
-def _fees(folder: Path) -> Any:
-    return PerParameter(1.0) if folder.name == "openllm_pool" else Free()
 
 
 if __name__ == "__main__":
