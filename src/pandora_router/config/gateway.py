@@ -34,7 +34,6 @@ from pandora_router.gateway.generation import (
     Site,
 )
 from pandora_router.gateway.http.app import Gateway
-from pandora_router.gateway.lessons import Lessons
 from pandora_router.gateway.providers.backend import Backend
 from pandora_router.learn.pace import Pace
 from pandora_router.prices import Tariff
@@ -91,8 +90,7 @@ class ServePlan:
 
     def site(self) -> Site:
         """Read the file and the artifact and build a site; raises `UsageError` if they are invalid."""
-        config = self.read()
-        folder = self.path.parent
+        config, folder = self.read(), self.path.parent
         builder = Builder(config, folder)
         artifact = None if config.serve.router is None else folder / config.serve.router
         if artifact is not None and not artifact.exists():
@@ -126,11 +124,8 @@ class ServePlan:
         if router is not None and config.goal is not None and config.goal.budget is not None:
             shared = shared_budget("", config.goal.budget, config.goal.per)
             pace = paced_router(router, config.goal.budget, shared)
-        lessons, explore = None, config.learn.explore
-        if router is not None and explore is not None and market is None:
-            lessons = Lessons.of(router, explore.budget, config.learn.feedback)
         parts = (backends, chosen, router, profiles, config.value.second, market, pace, candidate)
-        return Site(*parts, lessons=lessons, hash=content)
+        return Site(*parts, lessons=config.learn.lessons(router, market), hash=content)
 
     def mount(self, gateway: Gateway, closing: ExitStack) -> None:
         """Add the dashboard to the gateway."""

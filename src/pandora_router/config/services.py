@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from pandora_router.config.shared import Above, Amount, Closed, Count, Name, Natural, Text
 from pandora_router.types import MechanismName
+
+if TYPE_CHECKING:
+    from pandora_router.gateway.lessons import Lessons
+    from pandora_router.router import Router
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -173,6 +177,14 @@ class LearnSettings(Closed):
     per_key: Annotated[float, Field(gt=0, le=1)] = 0.2
     explore: ExploreSettings | None = None
     labels: LabelSettings | None = None
+
+    def lessons(self, router: Router | None, market: object = None) -> Lessons | None:
+        """What `explore` says, for this router; None without it, and in a market: the winner answers."""
+        if self.explore is None or router is None or market is not None:
+            return None
+        from pandora_router.gateway.lessons import Lessons
+
+        return Lessons.of(router, self.explore.budget, self.feedback)
 
 
 class AlertSettings(Closed):

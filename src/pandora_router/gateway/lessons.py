@@ -16,7 +16,7 @@ import numpy as np
 
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.pooled import Blended
-from pandora_router.learn.exploration import Exploration, Lesson
+from pandora_router.learn.exploration import Exploration, LessonPrice
 from pandora_router.learn.refit import primed, strange
 from pandora_router.router import Router
 from pandora_router.store import explored
@@ -63,7 +63,7 @@ class Lessons:
 
     def worth_asking(
         self, router: Router, prompt: str, worth: Mapping[str, float], offered: Sequence[str]
-    ) -> Lesson | None:
+    ) -> LessonPrice | None:
         """The lesson of this request, for which one of `offered` may be asked; None if none pays.
 
         worth: expected rewards at the end of the decision of `router`, which may have other prices than the

@@ -42,7 +42,7 @@ COIN = 0.5
 
 
 @dataclass(frozen=True)
-class Lesson:
+class LessonPrice:
     """A specialist (its column), what asking it teaches, and what it loses; both in units of reward."""
 
     column: int
@@ -79,7 +79,7 @@ class Exploration:
 
     def lesson(
         self, phi: Vector, worth: Vector, ratings: float, allowed: Mask | None = None
-    ) -> Lesson | None:
+    ) -> LessonPrice | None:
         """The specialist to ask instead of the best one at a prompt with the features `phi`, or None.
 
         worth (M,): expected rewards when the prompt was decided. ratings: rated answers that are expected
@@ -108,7 +108,7 @@ class Exploration:
         for _, m, moves, scales in candidates[:TRIED]:
             taught = float((times * gains(self.worth, moves, scales)).max())
             if taught > loss[m] and (best is None or taught - loss[m] > best.worth - best.loss):
-                best = Lesson(m, taught, float(loss[m]))
+                best = LessonPrice(m, taught, float(loss[m]))
         return best
 
     def expecting(self, phi: Vector, column: int, rate: float) -> Exploration:
