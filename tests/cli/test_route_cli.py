@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pandora_router.cli.batch_file import CHUNK, DECIDED, last_by_user
+from pandora_router.cli.row_files import source_of
 from pandora_router.router import Router
 from pandora_router.search import Never
 from tests.support import routers
@@ -47,9 +48,19 @@ def read(path: Path) -> list[dict[str, Any]]:
         return rows
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in path.read_text().splitlines()]
-    csv.field_size_limit(10_000_000)
-    with path.open(newline="") as file:
-        return [{k: v or None for k, v in row.items()} for row in csv.DictReader(file)]
+    before = csv.field_size_limit(10_000_000)
+    try:
+        with path.open(newline="") as file:
+            return [{k: v or None for k, v in row.items()} for row in csv.DictReader(file)]
+    finally:
+        csv.field_size_limit(before)
+
+
+def test_a_file_with_long_fields_leaves_the_limit_of_the_process_as_it_was(tmp_path: Path) -> None:
+    before = csv.field_size_limit()
+    long = "x" * (before + 1)
+    assert list(source_of(write(tmp_path / "in.csv", [{"prompt": long}])).rows()) == [{"prompt": long}]
+    assert csv.field_size_limit() == before
 
 
 @pytest.mark.parametrize("out", ["out.csv", "out.jsonl", "out.parquet"])

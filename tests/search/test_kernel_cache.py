@@ -129,9 +129,22 @@ def test_a_change_in_any_source_means_another_folder(package: Path, tmp_path: Pa
         os.utime(source, (date, date))
         folders += ask(package, HASH, tmp_path)
     assert len(set(folders)) == 4, folders
-    other = package / "search" / "optimal.py"
+    other = package / "search" / "policies.py"
     other.write_text(other.read_text() + "\n# no kernel is made from this\n")
     assert ask(package, HASH, tmp_path) == folders[-1:]
+
+
+def test_a_package_in_another_place_finds_no_code_and_a_new_date_changes_nothing(
+    package: Path, tmp_path: Path
+) -> None:
+    """Numba keeps code by the path of its source: of two copies with one folder only one would find it."""
+    here = ask(package, HASH, tmp_path)
+    for source in (package / "search" / "kernels").glob("*.py"):
+        os.utime(source, (1e9, 1e9))
+    assert ask(package, HASH, tmp_path) == here
+    other = tmp_path / "other" / "pandora_router"
+    shutil.copytree(package, other)
+    assert ask(other, HASH, tmp_path) != here
 
 
 def test_warming_leaves_nothing_to_compile(tmp_path: Path) -> None:

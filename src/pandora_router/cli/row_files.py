@@ -11,6 +11,7 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
@@ -74,8 +75,7 @@ class CsvSource(RowSource):
 
     def rows(self) -> Iterator[Row]:
         """As `RowSource.rows`."""
-        csv.field_size_limit(LONGEST_LINE)
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
+        with _long_fields(), self.path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
             try:
                 _check_columns(self.path, reader.fieldnames or [])
@@ -85,6 +85,16 @@ class CsvSource(RowSource):
                     yield row
             except (csv.Error, UnicodeDecodeError) as error:
                 raise _unreadable(self.path, reader.line_num + 1, "CSV in UTF-8", error) from error
+
+
+@contextmanager
+def _long_fields() -> Iterator[None]:
+    """Fields may be as long as a line inside; the limit belongs to the whole process and is put back."""
+    before = csv.field_size_limit(LONGEST_LINE)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
 
 
 @dataclass(frozen=True)

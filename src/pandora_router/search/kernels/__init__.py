@@ -4,11 +4,12 @@
     warm()    compile every kernel and keep the result on disk; the only function here that takes long
 
 Compiled code is kept in a folder named by a hash of everything it is made from: the sources of the kernels
-and of the modules whose constants they hold, and the versions of Python, numpy, numba and llvmlite. A change
-in any of them means another folder, so stale code is never run. The first usable of these places is taken:
-`NUMBA_CACHE_DIR`, the `__pycache__` of this package, the user's cache folder, a private folder under the
-temporary one; where none can be written, `warm` compiles for this process alone. `import pandora_router`
-imports neither numba nor this code.
+and of the modules whose constants they hold, where they lie (numba finds code again by the path of its
+source), and the versions of Python, numpy, numba and llvmlite. A change in any of them means another folder,
+so stale code is never run, and code that numba would not find never counts as compiled. The first usable of
+these places is taken: `NUMBA_CACHE_DIR`, the `__pycache__` of this package, the user's cache folder, a
+private folder under the temporary one; where none can be written, `warm` compiles for this process alone.
+`import pandora_router` imports neither numba nor this code.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ ENTRIES = {
     ),
     "batch": ("held_rows", "exact_holdouts", "rollout_step", "rollout_rows", "gradient_rows"),
 }
-ROOM = Path(__file__).parent
+ROOM = Path(__file__).resolve().parent
 PACKAGE = ROOM.parent.parent
 USER = os.getuid() if sys.platform != "win32" else 0
 MARKER = "complete"  # written last: says for which processor every kernel has been compiled
@@ -105,7 +106,7 @@ def fingerprint() -> str:
     for source in sorted(sources):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     versions = [metadata.version(name) for name in ("numba", "llvmlite", "numpy")]
-    digest.update(repr([sys.version, platform.machine(), *versions]).encode())
+    digest.update(repr([str(ROOM), sys.version, platform.machine(), *versions]).encode())
     return digest.hexdigest()
 
 
