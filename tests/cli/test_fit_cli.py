@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -119,6 +120,19 @@ def as_measured(router: Router, table: Table) -> Router:
     return replace(router, cheap=replace(cheap, vectors=cheap.vectors[:known], reward=cheap.reward[:known]))
 
 
+def measured(guard: dict[str, Any], bought: float) -> dict[str, Any]:
+    """The facts of a fit with this guard whose router buys so many estimates a prompt."""
+    way = dict.fromkeys(
+        ("accuracy", "accuracy_error", "cost", "cost_error", "inspections", "net_reward", "behind_error"), 0.5
+    )
+    ways = dict.fromkeys((ROUTER, NEVER, BEST_SINGLE), way) | {ROUTER: way | {"inspections": bought}}
+    report = {
+        "routing": {"ways": ways, "prompts": 9},
+        "standing": {"single": "small", "cheapest": "small"},
+    }
+    return {"report": report, "evidence": {"guard": guard}, "prompts": {"test": 90}, "settings": {}}
+
+
 @pytest.mark.parametrize(
     ("gain", "on", "end"),
     [
@@ -132,17 +146,37 @@ def as_measured(router: Router, table: Table) -> Router:
     ],
 )
 def test_it_says_why_estimates_are_bought_or_not(gain: float, on: bool, end: str) -> None:
-    guard = {"gain": gain, "error": 0.001, "prompts": 400, "on": on}
-    way = dict.fromkeys(
-        ("accuracy", "accuracy_error", "cost", "cost_error", "inspections", "net_reward", "behind_error"), 0.5
-    )
-    report = {
-        "routing": {"ways": dict.fromkeys((ROUTER, NEVER, BEST_SINGLE), way), "prompts": 9},
-        "standing": {"single": "small", "cheapest": "small"},
-    }
-    facts = {"report": report, "evidence": {"guard": guard}, "prompts": {"test": 90}, "settings": {}}
+    facts = measured({"gain": gain, "error": 0.001, "prompts": 400, "on": on}, 0.5)
     said = StringIO()
     headline(Screen(file=said, width=200), facts, 2.0, "$", ())
+    assert said.getvalue().splitlines()[-1].endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("bought", "contenders", "end"),
+    [
+        (
+            0.0,
+            3,
+            "those of the 3 best specialists differ by 1 more than cheap estimates tell, rewards differ by "
+            "0.14 (standard error 0.05); over all specialists 0.41 (0.02).",
+        ),
+        (
+            0.0,
+            2,
+            "those of the specialists differ by 1 more than cheap estimates tell, rewards differ by "
+            "0.14 (standard error 0.05).",
+        ),
+        (0.5, 3, "never buying: it is kept."),
+    ],
+)
+def test_where_nothing_is_bought_it_says_how_little_costly_estimates_say(
+    bought: float, contenders: int, end: str
+) -> None:
+    news = {"slope": 0.41, "error": 0.02, "contenders": contenders, "best": 0.14, "best_error": 0.05}
+    facts = measured({"gain": 0.0, "error": 0.0, "prompts": 400, "on": True, "news": news}, bought)
+    said = StringIO()
+    headline(Screen(file=said, width=300), facts, 2.0, "$", ())
     assert said.getvalue().splitlines()[-1].endswith(end)
 
 
@@ -176,6 +210,8 @@ def test_it_begins_with_what_the_router_earns_in_accuracy_and_money(tmp_path: Pa
     assert f"${500 * abs(guard['gain']):.2f}" in line or f"{500 * abs(guard['gain']):.2g}" in line
     kept = "it is kept." if guard["gain"] >= 0 else "it is kept, because the loss is within the noise."
     assert line.endswith(kept if guard["on"] else "it is off, and nothing is bought.")
+    inspections = router.record.report["routing"]["ways"][ROUTER]["inspections"]
+    assert ("Nothing is bought because" in result.stdout) == (inspections == 0)
     rows = [one.split("│")[1:] for one in result.stdout.splitlines() if one.startswith("│")]
     assert len(rows) > 3
     assert len({tuple(cell.strip() for cell in row[1:]) for row in rows}) == len(rows)

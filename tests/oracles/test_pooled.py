@@ -9,7 +9,7 @@ from pandora_router.boxes import Costs
 from pandora_router.calibrate import Calibrated, Guarded, guard
 from pandora_router.calibrate.choose import MANY
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.reward_mean import HALF, SLOPE, fit_reward_mean, fit_slope
+from pandora_router.calibrate.reward_mean import HALF, SLOPE, News, fit_reward_mean, fit_slope
 from pandora_router.search import KnowledgeGradient, Never, State, drive, reveal
 
 
@@ -129,7 +129,10 @@ def test_the_guard_switches_a_search_off_that_loses(noise: float, cost: float, s
     assert isinstance(guarded.policy, KnowledgeGradient if stays else Never)
     assert (guarded.gain > 0.0) is stays
     assert (guarded.gain < -guarded.error) is not stays
-    assert guarded.to_dict() == {"on": stays, "gain": guarded.gain, "error": guarded.error, "prompts": 800}
+    facts = {"on": stays, "gain": guarded.gain, "error": guarded.error, "prompts": 800}
+    assert guarded.news is not None
+    assert guarded.to_dict() == facts | {"news": guarded.news.to_dict()}
+    assert (guarded.news.best > 0.5) is stays  # true differences, and noise
 
 
 @pytest.mark.parametrize(
@@ -193,3 +196,31 @@ def test_the_slope_of_few_prompts_is_a_posterior_mean() -> None:
     posterior = float((grid * weight).sum() / weight.sum())
     assert fit_slope(np.zeros((12, 2)), news, reward) == pytest.approx(posterior, abs=1e-6)
     assert abs(posterior - plain) > 0.05
+
+
+def fixed_effects(news: np.ndarray, surprise: np.ndarray) -> tuple[float, float]:
+    """Least squares with a constant per prompt, and the sandwich error clustered by prompt (textbook)."""
+    prompts, boxes = news.shape
+    x = np.column_stack([news.ravel(), np.repeat(np.eye(prompts), boxes, axis=0)])
+    beta = np.linalg.lstsq(x, surprise.ravel())[0]
+    scores = (x * (surprise.ravel() - x @ beta)[:, None]).reshape(prompts, boxes, -1).sum(axis=1)
+    bread = np.linalg.inv(x.T @ x)
+    return float(beta[0]), float(np.sqrt((bread @ scores.T @ scores @ bread)[0, 0]))
+
+
+def test_news_is_a_regression_with_a_constant_per_prompt_over_all_and_between_the_three_best() -> None:
+    """News of the two specialists that are never chosen comes true, that of the three others does not."""
+    rng = np.random.default_rng(8)
+    mean = np.tile([0.9, 0.1, 0.8, 0.85, 0.2], (60, 1))
+    news = rng.standard_normal((60, 5))
+    reward = mean + news * [0.0, 1.0, 0.0, 0.0, 1.0] + 0.1 * rng.standard_normal((60, 5))
+    measured = News.of((mean, mean + news, reward))
+    assert measured is not None
+    best = [0, 2, 3]
+    assert (measured.slope, measured.error) == pytest.approx(fixed_effects(news, reward - mean))
+    among = fixed_effects(news[:, best], (reward - mean)[:, best])
+    assert (measured.contenders, measured.best, measured.best_error) == pytest.approx((3, *among))
+    assert measured.best < 0.1 < 0.3 < measured.slope
+    assert News.of((mean, mean, reward)) is None  # without news there is nothing to say
+    spare = np.column_stack([reward[:, :4], np.full(60, np.nan)])
+    assert News.of((mean, mean + news, spare)) is not None  # a specialist whose answers nobody scored

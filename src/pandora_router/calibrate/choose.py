@@ -22,6 +22,7 @@ from pandora_router.boxes import Costs
 from pandora_router.boxes.costs import as_costs
 from pandora_router.calibrate.diagnostics import folds_of
 from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.reward_mean import News
 from pandora_router.calibrate.signals import Calibrated, GaussianJoint, SignalModel, Unfitted
 from pandora_router.calibrate.ways import ALWAYS, NEVER, search
 from pandora_router.errors import UsageError
@@ -250,13 +251,15 @@ class Guarded:
     """What ships: the search, unless it did worse than never inspecting by more than `tolerance`.
 
     `gain` is how much more reward per prompt the search earned than never inspecting, on `prompts` prompts
-    that fitted nothing of what judged them, and `error` its paired standard error.
+    that fitted nothing of what judged them, and `error` its paired standard error. `news` says how far the
+    costly estimates could be believed, None if that is not known.
     """
 
     policy: Policy
     gain: float
     error: float
     prompts: int
+    news: News | None = None
 
     @classmethod
     def of(cls, policy: Policy, gain: float, error: float, prompts: int) -> Self:
@@ -280,7 +283,8 @@ class Guarded:
 
     def to_dict(self) -> dict[str, Any]:
         """The evidence as plain values, ready for JSON; gain and error in units of reward per prompt."""
-        return {"on": self.on, "gain": self.gain, "error": self.error, "prompts": self.prompts}
+        news = {} if self.news is None else {"news": self.news.to_dict()}
+        return {"on": self.on, "gain": self.gain, "error": self.error, "prompts": self.prompts} | news
 
 
 def guard(
@@ -303,7 +307,17 @@ def guard(
     )
     choice = Auto(runners).choose(readings, costs, fits, train)
     gain, error = choice.lead(SEARCH, NEVER)
-    return Guarded.of(policy, gain, error, choice.prompts), choice
+    guarded = Guarded.of(policy, gain, error, choice.prompts)
+    return replace(guarded, news=_news(choice.signal, readings, train)), choice
+
+
+def _news(model: SignalModel, readings: Readings, train: Readings | None) -> News | None:
+    """How far costly estimates of known prompts could be believed."""
+    known, more = (
+        None if part is None else (model.expected(part.cheap), part.costly, part.reward)
+        for part in (readings, train)
+    )
+    return None if known is None else News.of(known, more)
 
 
 def _evidence(runners: tuple[Candidate, ...], losses: NDArray[Any]) -> tuple[CandidateLoss, ...]:

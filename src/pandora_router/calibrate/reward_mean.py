@@ -34,6 +34,9 @@ of training prompts is noisier than g of new prompts, which inflates v but not k
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
+from typing import Self
+
 import numpy as np
 
 from pandora_router.calibrate.means import Linear
@@ -45,6 +48,8 @@ HALF = 400  # prompts at which plain regressions get half of the share that they
 STRENGTHS = np.logspace(-3.0, 3.0, 19)  # penalties per prompt that are tried for W, ascending
 LOWEST, HIGHEST = 0.0, 1.5  # of the slope of rewards on g
 SLOPE = (0.75, 0.2)  # mean and standard deviation over data sets (docs/method.md, section 11)
+
+CONTENDERS = 3  # specialists of the highest mean reward, between which most decisions are made
 
 Cells = tuple[Matrix, Matrix, Matrix]  # mean h(f), costly estimates, rewards, each (N, M)
 
@@ -145,17 +150,59 @@ def fit_slope(mean: Matrix, costly: Matrix, reward: Matrix, train: Cells | None 
     Inputs are (N, M) for calibration prompts, `train` the same for training prompts with out-of-fold g.
     Prompts with fewer than two complete cells are ignored. Without any news the prior's mean is returned.
     """
+    measured = measured_slope(mean, costly, reward, train)
+    if measured is None:
+        return SLOPE[0]
+    slope, error = measured
+    precision, prior = 1.0 / max(error**2, 1e-12), 1.0 / SLOPE[1] ** 2
+    return float(np.clip((precision * slope + prior * SLOPE[0]) / (precision + prior), LOWEST, HIGHEST))
+
+
+def measured_slope(
+    mean: Matrix, costly: Matrix, reward: Matrix, train: Cells | None = None
+) -> tuple[float, float] | None:
+    """The slope as measured, and its standard error; None where there is no news. Inputs as `fit_slope`."""
     k, v, contrasts = _moments(mean, costly, reward)
     k_train, v_train, more = (np.zeros(0), np.zeros(0), 0) if train is None else _moments(*train)
     if not v.sum() > 0.0:
-        return SLOPE[0]
+        return None
     count, spread = contrasts + more, float(v.sum()) / contrasts
     slope = float(k.sum() + k_train.sum()) / count / spread
     own = float(k_train.sum() / v_train.sum()) if v_train.sum() > 0.0 else 0.0
     squares = float(((k - slope * v) ** 2).sum() + ((k_train - own * v_train) ** 2).sum())
-    variance = squares / count**2 / spread**2
-    precision, prior = 1.0 / max(variance, 1e-12), 1.0 / SLOPE[1] ** 2
-    return float(np.clip((precision * slope + prior * SLOPE[0]) / (precision + prior), LOWEST, HIGHEST))
+    return slope, float(np.sqrt(squares)) / count / spread
+
+
+@dataclass(frozen=True)
+class News:
+    """What of a difference between costly estimates comes true in rewards: `measured_slope` and its errors.
+
+    slope, error: over all specialists. best, best_error: between the `contenders` of highest mean reward,
+    which decides what a purchase is worth; differences between specialists that are never chosen are worth
+    nothing, however well they are estimated.
+    """
+
+    slope: float
+    error: float
+    contenders: int
+    best: float
+    best_error: float
+
+    @classmethod
+    def of(cls, known: Cells, train: Cells | None = None) -> Self | None:
+        """Measured on calibration prompts `known` and training prompts; None where there is no news."""
+        rewards = known[2] if train is None else np.vstack([known[2], train[2]])
+        scored = np.flatnonzero(~np.isnan(rewards).all(axis=0))
+        contenders = scored[np.argsort(-np.nanmean(rewards[:, scored], axis=0))[:CONTENDERS]]
+        first, *rest = (tuple(cells[:, contenders] for cells in part) for part in (known, train) if part)
+        over_all, best = measured_slope(*known, train), measured_slope(*first, *rest)
+        if over_all is None or best is None:
+            return None
+        return cls(*over_all, len(contenders), *best)
+
+    def to_dict(self) -> dict[str, float]:
+        """The measurement as plain values, ready for JSON."""
+        return asdict(self)
 
 
 def _moments(mean: Matrix, costly: Matrix, reward: Matrix) -> tuple[Vector, Vector, int]:

@@ -73,6 +73,8 @@ def headline(
     screen.show(table(title, columns, rows))
     if guard := facts["evidence"].get("guard"):
         screen.say(_guarded(guard, weight, sign))
+        if "news" in guard and ways[ROUTER]["inspections"] == 0:
+            screen.say(_unbought(guard["news"]))
     opened = facts["report"].get("opened", {})
     if "lead" in opened or (opened and needs):
         screen.say(_opened(opened, weight, sign))
@@ -117,6 +119,18 @@ def _guarded(guard: Mapping[str, Any], weight: float, sign: str) -> str:
     return (
         f"Cross-validated on {guard['prompts']:,} prompts, buying estimates where they seem worth it "
         f"{_earned(gain, guard['error'], weight, sign)} against never buying: {verdict}"
+    )
+
+
+def _unbought(news: Mapping[str, Any]) -> str:
+    """Sentence on why nothing is bought: how little of what costly estimates say comes true."""
+    few = news["contenders"] < 3
+    among = "the specialists" if few else f"the {news['contenders']} best specialists"
+    over_all = "" if few else f"; over all specialists {news['slope']:.2f} ({news['error']:.2f})"
+    return (
+        "Nothing is bought because costly estimates say too little for their price: where those of "
+        f"{among} differ by 1 more than cheap estimates tell, rewards differ by {news['best']:.2f} "
+        f"(standard error {news['best_error']:.2f}){over_all}."
     )
 
 
