@@ -187,7 +187,7 @@ MUTANTS = (
     Mutant("learning", "learn/evidence.py", "width / min(delta, 1.0 - delta)", "width / delta"),
     Mutant("learning", "learn/evidence.py", "mean < -evidence.standard_error", "mean < 0.0"),
     Mutant("learning", "learn/pace.py", "expected=forget * self.expected", "expected=self.expected"),
-    Mutant("learning", "learn/refit.py", "np.where(np.isnan(fee), np.nan, score), fee", "score, fee"),
+    Mutant("learning", "learn/refit.py", "there = traffic.specialists.index(name)", "there = column"),
     Mutant(
         "learning", "estimators/pooled.py", "share = tc / (ts + specialists * tc)", "share = tc / (ts + tc)"
     ),

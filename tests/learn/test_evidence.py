@@ -115,6 +115,8 @@ def test_verdicts() -> None:
     assert verdict(trial(2000, 0.0, 500.0), "veto") == "promote"
     assert verdict(trial(2000, 0.0, 500.0), "proof") == "go on"
     assert verdict(trial(2000, -60.0, 500.0), "veto") == "go on"  # mean -.03, standard error .011
+    assert verdict(trial(2000, -24.0, 500.0), "veto") == "go on"  # mean -.012
+    assert verdict(trial(2000, -20.0, 500.0), "veto") == "promote"  # mean -.010: within one standard error
     assert verdict(trial(100, 0.0, 25.0), "veto", least=100) == "promote"
     assert verdict(trial(50, 20.0, 25.0, promote=21.0), "proof") == "promote"
     assert verdict(trial(5000, -60.0, 500.0, drop=21.0), "veto") == "drop"

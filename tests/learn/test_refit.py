@@ -12,7 +12,7 @@ from pandora_router.data import Table
 from pandora_router.errors import UsageError
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.learn.drift import ALARM, FIRST, detect
-from pandora_router.learn.refit import complaint_offset, refit, spread
+from pandora_router.learn.refit import aligned, complaint_offset, refit, spread
 from tests.support.routers import QUICK
 from tests.support.tables import generate
 
@@ -83,6 +83,22 @@ def test_complaints_are_told_from_bad_answers() -> None:
 def test_a_log_of_strangers_and_a_router_without_neighbours_are_refused(small: Router) -> None:
     with pytest.raises(UsageError, match="rating"):
         refit(small, replace(generate(n=50), specialists=("x", "y", "z")))
+
+
+def test_ratings_are_ordered_as_the_router_has_its_specialists() -> None:
+    """Compared cell by cell with the rows of the table; a specialist that was never asked has none."""
+    traffic = only(generate(n=9, seed=6), np.arange(9) % 3)
+    names = (traffic.specialists[1], "a stranger", traffic.specialists[0])
+    score, fee = aligned(names, traffic)
+    for row in range(9):
+        for column, there in ((0, 1), (2, 0)):
+            cells = (
+                (score[row, column], traffic.score[row, there]),
+                (fee[row, column], traffic.fee[row, there]),
+            )
+            assert all(ours == theirs or np.isnan([ours, theirs]).all() for ours, theirs in cells)
+    assert np.isnan([score[:, 1], fee[:, 1]]).all()
+    assert (~np.isnan(score)).sum() == 6
 
 
 @pytest.mark.parametrize(("drop", "alarms"), [(0.0, False), (0.02, False), (0.2, True)])

@@ -140,7 +140,7 @@ def aligned(specialists: tuple[str, ...], traffic: Table) -> tuple[Matrix, Matri
         if name in traffic.specialists:
             there = traffic.specialists.index(name)
             score[:, column], fee[:, column] = traffic.score[:, there], traffic.fee[:, there]
-    return np.where(np.isnan(fee), np.nan, score), fee
+    return score, fee
 
 
 def residual_covariance(cheap: Neighbours) -> Matrix:
