@@ -86,7 +86,7 @@ class Fit:
 def markdown(root: Path, seeds: Sequence[int], say: Progress) -> str:
     """The whole page, from the data folders under `root`."""
     parts = [HEAD.format(seeds=", ".join(str(seed) for seed in seeds), cost=COST)]
-    table = _routerdc7(root / "routerdc7")
+    table = routerdc7(root / "routerdc7")
     fits = []
     for done, seed in enumerate(seeds):
         say(f"RouterDC: seed {seed}", done, len(seeds) + 2)
@@ -98,7 +98,7 @@ def markdown(root: Path, seeds: Sequence[int], say: Progress) -> str:
     return "\n".join([*parts, _routerbench(root / "routerbench_part", seeds), MISSING])
 
 
-def _routerdc7(place: Path) -> Table:
+def routerdc7(place: Path) -> Table:
     """RouterDC's four tasks, with the source's split and its rule for multiple choice."""
     table = read_folder(place, fees=Free())
     keep = np.array([bool(s) and t in TASKS for s, t in zip(table.split.tolist(), table.tasks, strict=True)])

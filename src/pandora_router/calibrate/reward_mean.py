@@ -41,7 +41,7 @@ import numpy as np
 
 from pandora_router.calibrate.means import Linear
 from pandora_router.calibrate.readings import same_presence
-from pandora_router.types import Mask, Matrix, Vector
+from pandora_router.types import Mask, Matrix, Positions, Vector
 
 PRIOR = (1.0, 0.5)  # mean and standard deviation of b and b0: f is taken at its word, give or take a half
 HALF = 400  # prompts at which plain regressions get half of the share that they get with very many
@@ -194,8 +194,8 @@ class News:
         rewards = known[2] if train is None else np.vstack([known[2], train[2]])
         scored = np.flatnonzero(~np.isnan(rewards).all(axis=0))
         contenders = scored[np.argsort(-np.nanmean(rewards[:, scored], axis=0))[:CONTENDERS]]
-        first, *rest = (tuple(cells[:, contenders] for cells in part) for part in (known, train) if part)
-        over_all, best = measured_slope(*known, train), measured_slope(*first, *rest)
+        over_all = measured_slope(*known, train)
+        best = measured_slope(*_columns(known, contenders), train and _columns(train, contenders))
         if over_all is None or best is None:
             return None
         return cls(*over_all, len(contenders), *best)
@@ -203,6 +203,11 @@ class News:
     def to_dict(self) -> dict[str, float]:
         """The measurement as plain values, ready for JSON."""
         return asdict(self)
+
+
+def _columns(part: Cells, which: Positions) -> Cells:
+    mean, costly, reward = part
+    return mean[:, which], costly[:, which], reward[:, which]
 
 
 def _moments(mean: Matrix, costly: Matrix, reward: Matrix) -> tuple[Vector, Vector, int]:
