@@ -9,7 +9,7 @@ from pandora_router.boxes import Costs
 from pandora_router.calibrate import Calibrated, Guarded, guard
 from pandora_router.calibrate.choose import MANY
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.reward_mean import HALF, SLOPE, News, fit_reward_mean, fit_slope
+from pandora_router.calibrate.reward_mean import HALF, SLOPE, NewsSlope, fit_reward_mean, fit_slope
 from pandora_router.search import KnowledgeGradient, Never, State, drive, reveal
 
 
@@ -214,13 +214,13 @@ def test_news_is_a_regression_with_a_constant_per_prompt_over_all_and_between_th
     mean = np.tile([0.9, 0.1, 0.8, 0.85, 0.2], (60, 1))
     news = rng.standard_normal((60, 5))
     reward = mean + news * [0.0, 1.0, 0.0, 0.0, 1.0] + 0.1 * rng.standard_normal((60, 5))
-    measured = News.of((mean, mean + news, reward))
+    measured = NewsSlope.of((mean, mean + news, reward))
     assert measured is not None
     best = [0, 2, 3]
     assert (measured.slope, measured.error) == pytest.approx(fixed_effects(news, reward - mean))
     among = fixed_effects(news[:, best], (reward - mean)[:, best])
     assert (measured.contenders, measured.best, measured.best_error) == pytest.approx((3, *among))
     assert measured.best < 0.1 < 0.3 < measured.slope
-    assert News.of((mean, mean, reward)) is None  # without news there is nothing to say
+    assert NewsSlope.of((mean, mean, reward)) is None  # without news there is nothing to say
     spare = np.column_stack([reward[:, :4], np.full(60, np.nan)])
-    assert News.of((mean, mean + news, spare)) is not None  # a specialist whose answers nobody scored
+    assert NewsSlope.of((mean, mean + news, spare)) is not None  # a specialist whose answers nobody scored

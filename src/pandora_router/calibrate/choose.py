@@ -22,7 +22,7 @@ from pandora_router.boxes import Costs
 from pandora_router.boxes.costs import as_costs
 from pandora_router.calibrate.diagnostics import folds_of
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.reward_mean import News
+from pandora_router.calibrate.reward_mean import NewsSlope
 from pandora_router.calibrate.signals import Calibrated, GaussianJoint, SignalModel, Unfitted
 from pandora_router.calibrate.ways import ALWAYS, NEVER, search
 from pandora_router.errors import UsageError
@@ -259,7 +259,7 @@ class Guarded:
     gain: float
     error: float
     prompts: int
-    news: News | None = None
+    news: NewsSlope | None = None
 
     @classmethod
     def of(cls, policy: Policy, gain: float, error: float, prompts: int) -> Self:
@@ -311,13 +311,13 @@ def guard(
     return replace(guarded, news=_news(choice.signal, readings, train)), choice
 
 
-def _news(model: SignalModel, readings: Readings, train: Readings | None) -> News | None:
+def _news(model: SignalModel, readings: Readings, train: Readings | None) -> NewsSlope | None:
     """How far costly estimates of known prompts could be believed."""
     known, more = (
         None if part is None else (model.expected(part.cheap), part.costly, part.reward)
         for part in (readings, train)
     )
-    return None if known is None else News.of(known, more)
+    return None if known is None else NewsSlope.of(known, more)
 
 
 def _evidence(runners: tuple[Candidate, ...], losses: NDArray[Any]) -> tuple[CandidateLoss, ...]:

@@ -174,7 +174,7 @@ def measured_slope(
 
 
 @dataclass(frozen=True)
-class News:
+class NewsSlope:
     """What of a difference between costly estimates comes true in rewards: `measured_slope` and its errors.
 
     slope, error: over all specialists. best, best_error: between the `contenders` of highest mean reward,
