@@ -89,7 +89,8 @@ class Exchange:
         elif self.stream:
             kind = b"content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
             self.connection.write(b"HTTP/1.1 200 OK\r\n" + kind)
-            self.frames = () if fault.empty else events(self.shape, self.said, self.told, model.lie)
+            made = () if fault.empty else events(self.shape, self.said, self.told, model.lie)
+            self.frames = fault.rewrite(made)
             self._later(model.first, self.advance) if model.first else self.advance()
         elif seconds := model.first + model.each * self.tokens.output:
             self._later(max(seconds - (time.perf_counter() - self.begun), 0.0), self.finish)
@@ -117,7 +118,11 @@ class Exchange:
                 self._later(0.01, self.advance)
                 return
             if self.sent == len(self.frames):
-                self._end("whole", self.tokens)
+                sent = replace(self.tokens, output=self.output) if fault.breaks else self.tokens
+                self._end("cut" if fault.breaks else "whole", sent)
+                if fault.breaks == "reset":
+                    connection.transport.abort()
+                    return
                 connection.write(b"0\r\n\r\n")
                 connection.done(self.model.closes)
                 return

@@ -12,6 +12,8 @@ from typing import Any, Literal
 from tests.support.provider_replies import Json, Lie, Said, Tokens, Wire
 
 HELLO = Said(("Hello", " from", " a", " model"))
+Stream = tuple[tuple[bytes, int], ...]
+"""The events of a stream, each with the output tokens that are written once it is sent."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,9 @@ class Fault:
     status: an HTTP status other than 200, with `retry_after` in its header. cut: the connection is reset
     once so many output tokens are sent. stall: nothing more is sent then. mute: not even a status is sent.
     empty: the stream ends without an event. endless: the last word is repeated for ever. raw: the bytes of
-    the whole reply, sent instead of any other before the connection is closed.
+    the whole reply, sent instead of any other before the connection is closed. rewrite: makes other events of
+    those of the stream. breaks: what was sent after them is all that is billed, and the connection is reset
+    ("reset"), or the stream ends as if nothing were missing ("end").
     """
 
     status: int = 200
@@ -49,6 +53,8 @@ class Fault:
     empty: bool = False
     endless: bool = False
     raw: bytes | None = None
+    rewrite: Callable[[Stream], Stream] = lambda stream: stream
+    breaks: Literal["", "reset", "end"] = ""
 
 
 FINE = Fault()

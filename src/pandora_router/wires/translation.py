@@ -215,8 +215,8 @@ class WireWriter(Protocol):
         """The events of a stream that say the same."""
         ...
 
-    def closing(self) -> bytes:
-        """What has to be sent before an error: the ends of open blocks."""
+    def failed(self, failure: Iterable[tuple[str | None, Json]]) -> bytes:
+        """The events `failure` of the wire, after the ends of open blocks; nothing can be written then."""
         ...
 
 

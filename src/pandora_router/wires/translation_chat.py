@@ -219,9 +219,9 @@ class ChatWriter:
                 pass
         return b""
 
-    def closing(self) -> bytes:
-        """Nothing: chunks need no end."""
-        return b""
+    def failed(self, failure: Iterable[tuple[str | None, Json]]) -> bytes:
+        """The failure alone: chunks need no end."""
+        return b"".join(framed(name, event) for name, event in failure)
 
     def _more(self, more: BlockMore) -> dict[str, Any]:
         kind = self._kinds.get(more.place)

@@ -165,12 +165,15 @@ class MessagesReader:
 
 
 class MessagesWriter:
-    """Writes Messages. Reasoning is left out: its signature could only come from its author."""
+    """Writes Messages. Reasoning is left out: its signature could only come from its author.
+
+    On this wire a block is closed before the next one opens: what comes of a later block meanwhile is kept.
+    """
 
     def __init__(self, about: AnswerAbout) -> None:
         self._about = about
         self._places: dict[int, int] = {}
-        self._open: list[int] = []
+        self._kept: dict[int, list[Event]] = {}
         self._calls: set[int] = set()
         self._usage = Usage()
         self._stop: Stop = "stop"
@@ -210,12 +213,12 @@ class MessagesWriter:
                 head = {"id": f"msg_{self._about.id}", "type": "message", "role": "assistant", "content": []}
                 ends = {"model": event.model, "stop_reason": None, "stop_sequence": None}
                 return _event("message_start", message={**head, **ends, "usage": counts(self._usage)})
-            case BlockOpened():
-                return self._opened(event)
-            case BlockMore() if event.place in self._places:
-                return self._delta(event.place, event.text)
-            case BlockClosed() if event.place in self._open:
-                return self._closed(event.place)
+            case BlockOpened() if event.kind != "thought":
+                self._kept[event.place] = [event]
+                return self._in_turn()
+            case BlockMore() | BlockClosed() if event.place in self._kept:
+                self._kept[event.place].append(event)
+                return self._in_turn()
             case TokensCounted():
                 self._usage = event.usage
             case AnswerStopped():
@@ -223,20 +226,46 @@ class MessagesWriter:
             case AnswerOver():
                 why = {"stop_reason": REASONS[self._stop], "stop_sequence": None}
                 end = _event("message_delta", delta=why, usage=counts(self._usage))
-                return self.closing() + end + _event("message_stop")
+                return self._closed_all() + end + _event("message_stop")
             case _:
                 pass
         return b""
 
-    def closing(self) -> bytes:
-        """The ends of open blocks."""
-        return b"".join(self._closed(place) for place in tuple(self._open))
+    def failed(self, failure: Iterable[tuple[str | None, Json]]) -> bytes:
+        """The end of the open block, and the events of the failure."""
+        self._kept = {place: [] for place in [*self._kept][:1]}
+        return self._closed_all() + b"".join(framed(name, event) for name, event in failure)
+
+    def _closed_all(self) -> bytes:
+        for place, kept in self._kept.items():
+            kept.append(BlockClosed(place))
+        return self._in_turn()
+
+    def _in_turn(self) -> bytes:
+        """What is kept of the open block, and, once it is closed, of the next ones."""
+        written: list[bytes] = []
+        while self._kept:
+            place = next(iter(self._kept))
+            events, self._kept[place] = self._kept[place], []
+            written += map(self._block_event, events)
+            if not events or not isinstance(events[-1], BlockClosed):
+                break
+            del self._kept[place]
+        return b"".join(written)
+
+    def _block_event(self, event: Event) -> bytes:
+        match event:
+            case BlockOpened():
+                return self._opened(event)
+            case BlockMore():
+                return self._delta(event.place, event.text)
+            case BlockClosed():
+                return _event("content_block_stop", index=self._places[event.place])
+            case _:
+                return b""
 
     def _opened(self, event: BlockOpened) -> bytes:
-        if event.kind == "thought":
-            return b""
         index = self._places[event.place] = len(self._places)
-        self._open.append(event.place)
         block: dict[str, Any] = {"type": "text", "text": ""}
         if event.kind == "call":
             self._calls.add(event.place)
@@ -248,10 +277,6 @@ class MessagesWriter:
         if place in self._calls:
             delta = {"type": "input_json_delta", "partial_json": more}
         return _event("content_block_delta", index=self._places[place], delta=delta)
-
-    def _closed(self, place: int) -> bytes:
-        self._open.remove(place)
-        return _event("content_block_stop", index=self._places[place])
 
 
 def counts(usage: Usage) -> dict[str, int]:

@@ -237,17 +237,22 @@ class ResponsesWriter:
                 pass
         return b""
 
-    def closing(self) -> bytes:
-        """Nothing: the event `response.failed` ends everything."""
-        return b""
+    def failed(self, failure: Iterable[tuple[str | None, Json]]) -> bytes:
+        """The event `response.failed`, which ends everything, with the number that is next."""
+        about = {"id": f"resp_{self._about.id}", "created_at": self._about.created, "model": self._model}
+        told = ((str(name), {**about, **mapping(event.get("response"))}) for name, event in failure)
+        return b"".join(self._event(name, response=response) for name, response in told)
 
     def _opened(self, event: BlockOpened) -> bytes:
         if event.kind == "thought":
             return b""
         index = len(self._items)
-        item: dict[str, Any]
         if event.kind == "call":
-            item = {"id": f"fc_{self._about.id}_{index}", "type": "function_call", "call_id": event.id}
+            item: dict[str, Any] = {
+                "id": f"fc_{self._about.id}_{index}",
+                "type": "function_call",
+                "call_id": event.id,
+            }
             item |= {"name": event.name, "arguments": "", "status": "in_progress"}
         else:
             item = {"id": f"msg_{self._about.id}_{index}", "type": "message", "role": "assistant"}
@@ -255,12 +260,10 @@ class ResponsesWriter:
         self._items[event.place], self._texts[event.place] = item, []
         self._open.append(event.place)
         added = self._event("response.output_item.added", output_index=index, item=item)
-        return (
-            added
-            if event.kind == "call"
-            else added
-            + self._event("response.content_part.added", **self._place(event.place), part=_text_part(""))
-        )
+        if event.kind == "call":
+            return added
+        part = self._event("response.content_part.added", **self._place(event.place), part=_text_part(""))
+        return added + part
 
     def _delta(self, place: int, more: str) -> bytes:
         if self._items[place]["type"] == "message":
@@ -298,6 +301,7 @@ class ResponsesWriter:
 
     def _response(self, status: str, output: list[Any]) -> dict[str, Any]:
         reasons = {"length": "max_output_tokens", "refusal": "content_filter"}
+        counts = openai_counts(self._usage or Usage(), "input", "output")
         return {
             "id": f"resp_{self._about.id}",
             "object": "response",
@@ -308,9 +312,7 @@ class ResponsesWriter:
             "incomplete_details": {"reason": reasons[self._stop]} if status == "incomplete" else None,
             **ECHO,
             "store": False,
-            "usage": None
-            if status == "in_progress"
-            else openai_counts(self._usage or Usage(), "input", "output"),
+            "usage": None if status == "in_progress" else counts,
         }
 
 
@@ -343,9 +345,8 @@ def _part(part: Json) -> TextPart | ImagePart:
     if part.get("type") == "refusal":
         return TextPart(text(part.get("refusal"), "refusal"))
     if part.get("type") == "input_image" and part.get("image_url"):
-        return ImagePart(
-            text(part["image_url"], "the address of an image"), string(part.get("detail")) or "auto"
-        )
+        detail = string(part.get("detail")) or "auto"
+        return ImagePart(text(part["image_url"], "the address of an image"), detail)
     raise Untranslatable(f"a part of the type {str(part.get('type'))[:40]!r}")
 
 
@@ -355,9 +356,8 @@ def _written(message: NeutralMessage) -> list[dict[str, Any]]:
     if plain:
         kind = "output_text" if message.role == "assistant" else "input_text"
         role = "developer" if message.role == "system" else message.role
-        items.append(
-            {"type": "message", "role": role, "content": [_part_written(part, kind) for part in plain]}
-        )
+        content = [_part_written(part, kind) for part in plain]
+        items.append({"type": "message", "role": role, "content": content})
     for part in message.parts:
         if isinstance(part, ToolCall):
             call = {"call_id": part.id, "name": part.name, "arguments": part.arguments}

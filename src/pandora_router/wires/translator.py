@@ -6,12 +6,12 @@ Pure: bytes in and out. `Translator` is made for one answer. Its only error is `
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from pandora_router.wires.events import DONE, EventTooLarge, Frames, assembled, data_of, framed, parsed
+from pandora_router.wires.events import DONE, EventTooLarge, Frames, assembled, data_of, parsed
 from pandora_router.wires.json_text import Json, mapping
 from pandora_router.wires.translation import (
     AnswerAbout,
@@ -68,18 +68,23 @@ def written(
 
 @dataclass
 class Translator:
-    """One answer from the wire `came`, for a client of the wire `goes`."""
+    """One answer from the wire `came`, for a client of the wire `goes`.
+
+    failed: whether its stream ended, or was ended, with the events of a failure.
+    """
 
     came: Wire
     goes: Wire
     about: AnswerAbout
     without: tuple[str, ...] = ()
+    failed: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._frames = Frames()
         self._reader = READERS[self.came.name]()
         self._writer = WRITERS[self.goes.name](self.about)
-        self._begun = self._stopped = self._failed = False
+        self._unsent: list[bytes] = []
+        self._begun = self._stopped = False
 
     @property
     def header(self) -> str:
@@ -90,41 +95,51 @@ class Translator:
     def feed(self, part: bytes) -> bytes:
         """The events for the client that the next bytes of a stream make; raises `Untranslatable`."""
         try:
-            return b"".join(map(self._frame, self._frames.feed(part)))
+            frames = self._frames.feed(part)
         except EventTooLarge as error:
             raise Untranslatable(str(error)) from error
+        for frame in frames:
+            self._unsent.append(self._frame(frame))
+        made = b"".join(self._unsent)
+        self._unsent.clear()
+        return made
 
     def end(self) -> bytes:
         """The last events; those of a failure if the stream ended before the answer did."""
         rest = self._frame(self._frames.rest) if self._frames.rest else b""
-        if self._failed:
+        if self.failed:
             return rest
         if not self._stopped:
             return rest + self.fail("The specialist broke off.")
         return rest + self._writer.write(AnswerOver())
 
     def fail(self, message: str) -> bytes:
-        """The events that end a stream after a failure."""
-        if self._failed:
+        """The events that end a stream after a failure, with those that an error kept back."""
+        if self.failed:
             return b""
-        self._failed = True
-        failure = b"".join(framed(name, event) for name, event in self.goes.failure(message))
-        return self._writer.closing() + failure
+        self.failed = True
+        begun, self._begun = self._begun, True
+        head = b"" if begun else self._writer.write(AnswerBegun("", ""))
+        return b"".join([*self._unsent, head, self._writer.failed(self.goes.failure(message))])
 
     def _frame(self, frame: bytes) -> bytes:
         data = data_of(frame)
         event = parsed(data) if data and data != DONE else None
-        return b"" if event is None or self._failed else self._event(event)
+        return b"" if event is None or self.failed else self._event(event)
 
     def _event(self, event: Json) -> bytes:
         if (failed := self.came.piece(event).failed) is not None:
             return self.fail(failed)
+        made: list[bytes] = []
         try:
-            return b"".join(map(self._write, self._reader.events(event)))
+            made.extend(map(self._write, self._reader.events(event)))  # keeps those before an error
         except Untranslatable:
+            self._unsent += made
             raise
         except (AttributeError, KeyError, TypeError, ValueError) as error:
+            self._unsent += made
             raise Untranslatable(f"an event that is not understood ({type(error).__name__})") from error
+        return b"".join(made)
 
     def _write(self, event: Any) -> bytes:
         if self._stopped and isinstance(event, AnswerStopped):
@@ -142,7 +157,7 @@ class Translator:
             raise Untranslatable("a reply that is no JSON object")
         frames = Frames()
         events = [self._event(event) for event in self._reader.unrolled(answer)]
-        if not self._stopped or self._failed:
+        if not self._stopped or self.failed:
             raise Untranslatable("a reply without an answer")
         stream = b"".join([*events, self._writer.write(AnswerOver())])
         made = assembled(self.goes.assembly(), frames.feed(stream))

@@ -131,6 +131,8 @@ async def crossed(translator: Translator | None, parts: AsyncIterator[bytes]) ->
             yield part if translator is None else translator.feed(part)
         if translator is not None:
             yield translator.end()
+            if translator.failed:
+                raise Failed("the stream ended before the answer did", "cut", again=False, charged=True)
     except Untranslatable as error:
         why = f"an answer that cannot be translated: {error}"
         raise Failed(why, "invalid reply", again=False, charged=True) from error
