@@ -67,7 +67,7 @@ SETS: dict[str, dict[str, tuple[float, str]]] = {
         "gemini-2.5-pro": (1.25, "quarter"),
     },
 }
-"""List prices of input (dollars per million tokens), and how the provider sells cached input."""
+"""Assumed prices of input (dollars per million tokens), and how cached input is sold."""
 SOLD = {"": {}, "quarter": {"cached_in": 0.25}, "half": {"cached_in": 0.5}} | {
     "written": {"cached_in": 0.1, "cached_write": 1.25},
     "tenth": {"cached_in": 0.1},
@@ -97,8 +97,7 @@ TRAFFIC = {
     "documents": Traffic(5.0, 12_035.0, 600.0, 343.0, 0.05),
     "agents": Traffic(10.0, 8_596.0, 2_000.0, 182.0, 0.2),
 }
-"""Lengths are the published means of LMSYS-Chat-1M and of the conversation and tool traces of Mooncake (input
-and output of a request). The turns of the last two, what a turn brings there, and the worths are assumed."""
+"""All of it is assumed: that lengths are means of LMSYS-Chat-1M and of Mooncake's traces is not confirmed."""
 GAP, SPREAD, SAME = 60.0, 1.5, 0.5
 """Median seconds between turns and their log-normal spread; the chance that a turn keeps the task."""
 FOLLOWINGS = (0.0, 1.0, 2.0, 3.0, 5.0, 8.0)
@@ -205,7 +204,9 @@ def tariffs_of(name: str, caches: str) -> dict[str, Tariff]:
     tariffs = {}
     for specialist, (price, sells) in SETS[name].items():
         shares = SOLD[CACHES[caches] or sells]
-        tariffs[specialist] = Tariff(price, 0.0, **{key: price * share for key, share in shares.items()})
+        sold = {key: price * share for key, share in shares.items()}
+        cached, write = sold.get("cached_in"), sold.get("cached_write")
+        tariffs[specialist] = Tariff(price, 0.0, cached_in=cached, cached_write=write)
     return tariffs
 
 
