@@ -14,6 +14,7 @@ from pandora_router.learn.evidence import Evidence
 from pandora_router.store import accounts, alerts, versions
 from pandora_router.store.alerts import Alert
 from pandora_router.store.database import Transaction
+from pandora_router.store.money import in_dollars, period_bounds
 from pandora_router.store.rows import LiveTrial
 from tests.dashboard.conftest import Running
 from tests.support.traffic import fill
@@ -52,6 +53,21 @@ def test_an_empty_page_says_how_to_begin(running: Running) -> None:
     assert "No candidate was tried yet: pandora learn trial FOLDER" in text
     assert "Score by week" in text
     assert "Go back" not in text
+
+
+def test_the_page_says_what_was_asked_for_its_lesson_this_month_and_at_what_cost(running: Running) -> None:
+    assert "Asked for what they teach" not in running.ask("/dashboard/learning").text
+    since = period_bounds("month", NOW)[0]
+    store = running.store
+    store.submit(
+        lambda open_: open_.run("UPDATE decisions SET mode = 'explore' WHERE declined IS NULL")
+    ).result()
+    mine = "FROM decisions WHERE mode = 'explore' AND closed_at IS NOT NULL AND at >= ?"
+    rows = store.submit(lambda open_: open_.rows(f"SELECT cost {mine}", since)).result()
+    assert 0 < len(rows) < 600  # those of earlier months are left out
+    text = running.ask("/dashboard/learning").text
+    assert "Asked for what they teach" in text
+    assert in_dollars(sum(cost for (cost,) in rows)) in text
 
 
 def test_a_running_trial_has_its_curve_and_lines(running: Running) -> None:

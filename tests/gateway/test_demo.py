@@ -5,20 +5,28 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 import urllib.error
 import urllib.request
+import uuid
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pandora_router import Never, Router
 from pandora_router.demo import live_route, records
-from pandora_router.demo.local_gateway import Running, Upstream
+from pandora_router.demo.local_gateway import DEFAULT, DemoPlan, Running, Upstream
 from pandora_router.demo.questions import recorded
 from pandora_router.demo.specialists import SMALL, weights
+from pandora_router.store.rows import LiveTrial, Version
+from pandora_router.store.versions import Lineup
 from pandora_router.wires.known import BY_NAME
 from tests.gateway.test_serve import ask, launched
 from tests.gateway.test_wires import PATHS, request
+from tests.support.routers import QUICK
+from tests.support.tables import generate
 
 
 def sent(url: str, path: str, body: object) -> tuple[int, bytes]:
@@ -53,6 +61,27 @@ def test_recorded_specialists_say_what_they_said_and_nothing_else() -> None:
             assert wanted.split()[-1] in "".join(texts)
             status, refused = sent(upstream.url, PATHS[wire], request(wire, "open book"))
             assert (status, b"not recorded" in refused) == (404, True)
+
+
+def test_the_demo_serves_what_was_promoted_and_tries_what_is_on_trial(tmp_path: Path) -> None:
+    tables = [replace(generate(n=120, m=len(SMALL), seed=seed), specialists=SMALL) for seed in (1, 2)]
+    fitted, other = (Router.fit(table, costly=QUICK, policy=Never(), default=DEFAULT) for table in tables)
+    fitted.save(tmp_path / "router")
+    other.save(tmp_path / "other")
+    plan, path, now = DemoPlan("http://127.0.0.1:1/v1", tmp_path, SMALL), str(tmp_path / "other"), time.time()
+    alone = plan.site()
+    assert (alone.router.id if alone.router else "", alone.candidate) == (fitted.id, None)
+    names = (path, other.id, str(tmp_path / "router"), fitted.id, fitted.id)
+    trial = LiveTrial(uuid.uuid4().hex, *names, "veto", 0.5, False, now)
+    tried = plan.following(Lineup(trial=trial)).site()
+    assert tried.candidate is not None
+    assert (tried.candidate.trial, tried.candidate.router.id) == (trial.id, other.id)
+    assert tried.hash != alone.hash
+    version = Version(2, now, path, other.id, 1, "promoted by hand", fitted.id)
+    served = plan.following(Lineup(version)).site()
+    assert served.router is not None
+    assert served.router.id == other.id
+    assert served.router.fee_weight == tried.candidate.router.fee_weight
 
 
 @pytest.mark.slow

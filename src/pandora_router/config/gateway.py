@@ -22,7 +22,7 @@ from pandora_router.config.shared import Builder
 from pandora_router.config.specialists import ChatSettings
 from pandora_router.dashboard.page_request import ROOT
 from pandora_router.dashboard.site import Dashboard, Serving
-from pandora_router.errors import PandoraError, UsageError
+from pandora_router.errors import UsageError
 from pandora_router.folders import MANIFEST
 from pandora_router.gateway.generation import (
     ALIASES,
@@ -34,6 +34,7 @@ from pandora_router.gateway.generation import (
     Site,
 )
 from pandora_router.gateway.http.app import Gateway
+from pandora_router.gateway.incumbent import lined_up
 from pandora_router.gateway.providers.backend import Backend
 from pandora_router.learn.pace import Pace
 from pandora_router.prices import Tariff
@@ -139,42 +140,14 @@ class ServePlan:
 
 
 def learnt(router: Router, lineup: Lineup, config: Config) -> tuple[Router, Challenger | None]:
-    """The router to serve where the file names `router`, and the candidate on trial beside it.
-
-    A promoted router is served as long as the file names the one that it was promoted over. One that cannot
-    be read is reported, and the router of the file is served.
-    """
-    named, served, candidate = router.id, router, None
-    version, trial = lineup.version, lineup.trial
-    if version is not None and version.basis == named and version.artifact != named:
-        served = _artifact(version.path, version.artifact, config) or router
-    elif version is not None and version.basis != named:
-        logger.warning("serve.router names another router than before: the promoted one is not used")
-    if (
-        trial is not None
-        and (trial.basis, trial.against) == (named, served.id)
-        and config.serve.routing == "router"
-    ):
-        other = _artifact(trial.path, trial.artifact, config)
-        if other is not None and set(other.specialists) == set(served.specialists):
-            other = revalued(other, stated_worth(config, other))
-            candidate = Challenger(trial.id, other, trial.share)
-        elif other is not None:
-            logger.error("the candidate %s is not tried: it has other specialists", trial.path)
+    """The router to serve where the file names `router`, and the candidate on trial beside it, repriced."""
+    served, candidate = lined_up(router, lineup, lambda folder: open_router(folder, config))
+    if candidate is not None and config.serve.routing == "router":
+        other = revalued(candidate.router, stated_worth(config, candidate.router))
+        candidate = replace(candidate, router=other)
+    else:
+        candidate = None
     return revalued(served, stated_worth(config, served)), candidate
-
-
-def _artifact(path: str, artifact: str, config: Config) -> Router | None:
-    """The router in the folder `path`; None, with a message, if it cannot be read or is another one."""
-    try:
-        router = open_router(Path(path), config)
-    except PandoraError as error:
-        logger.error("the router %s is not used: %s", path, error)
-        return None
-    if router.id != artifact:
-        logger.error("the router %s is not used: it was replaced by another", path)
-        return None
-    return router
 
 
 def revalued(router: Router, right_answer: float | None) -> Router:

@@ -24,8 +24,9 @@ from pandora_router.dashboard.markup import Html, tag
 from pandora_router.dashboard.page_request import ROOT, PageRequest
 from pandora_router.learn.drift import ALARM, FIRST, DriftState
 from pandora_router.learn.evidence import CERTAIN, LEAST, Evidence
-from pandora_router.store import alerts, queries, versions
+from pandora_router.store import alerts, explored, queries, versions
 from pandora_router.store.database import Transaction
+from pandora_router.store.money import in_dollars, period_bounds
 from pandora_router.store.queries import Window
 from pandora_router.store.rows import Version
 from pandora_router.store.versions import PastTrial
@@ -46,6 +47,7 @@ def learning(open_: Transaction, request: PageRequest, wrong: str = "") -> Page:
             tag("p", wrong, class_="bad", role="alert") if wrong else note(_summary(trial, known)),
             *([] if trial is None else [_head(trial)]),
             charts(_scores(open_, request), *[_curve(open_, one) for one in past if one[3]["rated"]][:1]),
+            *_lessons(open_, request),
             _drifts(open_),
             _versions(known),
             *([] if not known or known[0].parent is None else [_back(known[0])]),
@@ -84,6 +86,16 @@ def _head(trial: PastTrial) -> Html:
         tile("Evidence that it is better", f"{evidence.promote:,.3g}", f"{CERTAIN:g} proves it"),
         tile("Evidence that it is worse", f"{evidence.drop:,.3g}", f"{CERTAIN:g} proves it"),
     )
+
+
+def _lessons(open_: Transaction, request: PageRequest) -> list[Html]:
+    """What requests of this month cost that were asked for what they teach; nothing if none was."""
+    since = period_bounds("month", request.now)[0]
+    asked = explored.explored(open_, request.metric, since)
+    if not asked.requests:
+        return []
+    cost = tile("Their answers cost", in_dollars(asked.cost), "part of every total")
+    return [tiles(tile("Asked for what they teach", f"{asked.requests:,}", f"{asked.rated:,} rated"), cost)]
 
 
 def _scores(open_: Transaction, request: PageRequest) -> Html:

@@ -29,7 +29,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -47,6 +47,7 @@ from pandora_router.demo.study import PRICE, WEIGHT
 from pandora_router.errors import PandoraError, UsageError
 from pandora_router.gateway.generation import Settings, Site
 from pandora_router.gateway.http.app import Gateway
+from pandora_router.gateway.incumbent import lined_up
 from pandora_router.gateway.providers.backend import Backend
 from pandora_router.prices import Tariff
 from pandora_router.router import Router
@@ -173,12 +174,13 @@ class DemoPlan:
     """How a worker makes the site of the demo: the fitted router in `folder`, specialists at `url`.
 
     `alive` are the specialists that run on this machine. An answer costs what its specialist took on average
-    in the record, in processor seconds.
+    in the record, in processor seconds. `lineup`: the router that was promoted, and the one on trial.
     """
 
     url: str
     folder: Path
     alive: tuple[str, ...]
+    lineup: Lineup = field(default_factory=Lineup)
 
     @property
     def store(self) -> str:
@@ -187,9 +189,11 @@ class DemoPlan:
 
     def site(self) -> Site:
         """The site; raises `UsageError` if the fitted router cannot be read."""
-        router = Router.load(self.folder / "router")  # it was fitted on fees in processor seconds
-        paid = PRICE / 3600.0
-        router = replace(router, fees=paid * router.fees, fee_weight=router.fee_weight / paid)
+        first = Router.load(self.folder / "router")
+        router, candidate = lined_up(first, self.lineup, Router.load)
+        router = at_price(router)
+        if candidate is not None:
+            candidate = replace(candidate, router=at_price(candidate.router))
         backends = tuple(
             Backend(
                 name,
@@ -206,11 +210,12 @@ class DemoPlan:
             )
             for name, fee in zip(router.specialists, router.fees, strict=True)
         )
-        return Site(backends, Settings(DEFAULT), router, hash=router.id)
+        served = router.id if candidate is None else f"{router.id} {candidate.trial}"
+        return Site(backends, Settings(DEFAULT, bodies=True), router, candidate=candidate, hash=served)
 
     def following(self, lineup: Lineup) -> DemoPlan:
-        """The plan itself: no router is promoted while the demo runs."""
-        return self
+        """The plan with the router that was promoted, and the candidate that is on trial."""
+        return replace(self, lineup=lineup)
 
     def fixed(self) -> DemoPlan:
         """The plan itself: its files do not change while the demo runs."""
@@ -223,6 +228,12 @@ class DemoPlan:
     def fingerprint(self) -> str:
         """Nothing of the demo changes while it runs."""
         return "demo"
+
+
+def at_price(router: Router) -> Router:
+    """The router, which was fitted on fees in processor seconds, with their price."""
+    paid = PRICE / 3600.0
+    return replace(router, fees=paid * router.fees, fee_weight=router.fee_weight / paid)
 
 
 @contextmanager
