@@ -11,7 +11,7 @@ from pandora_router.errors import UsageError
 from pandora_router.store import accounts, alerts, budgets, log, versions
 from pandora_router.store.alerts import Alert
 from pandora_router.store.database import Database, Transaction
-from pandora_router.store.rows import Attempt, Draw, Feedback, LiveTrial, Outcome, Settlement
+from pandora_router.store.rows import Attempt, Draw, Feedback, LiveTrial, Outcome, Settlement, SharedBudget
 from pandora_router.store.versions import Lineup
 from tests.store.test_laws import opened
 
@@ -143,3 +143,36 @@ def test_ratings_are_new_once_and_budgets_are_told_twice(database: Database) -> 
         budgets.reserve(open_, key, "last", 100, now, 60.0)
         budgets.charge(open_, "last", 300)
         assert [one.occasion.split()[-1] for one in alerts.budgets(open_, now)] == ["100%"]
+
+
+def test_every_level_of_the_tree_has_an_alert_at_80_percent_and_at_all_of_its_budget(
+    database: Database,
+) -> None:
+    with database.transaction() as open_:
+        now = time.time()
+        accounts.set_group(open_, "lab", budget=1_000, period="week")
+        key, _ = accounts.add_key(open_, "ann", now, budget=8_000, group="lab")
+        levels = [
+            SharedBudget.named("all", "", 2_000, "month"),
+            SharedBudget.named("profile", "frugal", 4_000, "day"),
+        ]
+        for level in levels:
+            budgets.note_pace(open_, level, 1.0, 1.0, now)
+        assert budgets.reserve(open_, key, "r", 800, now, 60.0, levels) is None
+        raised, spent = {}, 0
+        for total in (799, 800, 999, 1000, 1599, 1600, 1999, 2000, 3200, 4000, 6400, 8000, 9000):
+            budgets.charge(open_, "r", total - spent)
+            spent = total
+            for alert in alerts.budgets(open_, now):
+                if alerts.raise_alert(open_, alert):
+                    raised[alert.subject, alert.occasion.split()[-1]] = total
+        assert raised == {
+            ("the group lab", "80%"): 800,
+            ("the group lab", "100%"): 1000,
+            ("all requests", "80%"): 1600,
+            ("all requests", "100%"): 2000,
+            ("the profile frugal", "80%"): 3200,
+            ("the profile frugal", "100%"): 4000,
+            ("the key ann", "80%"): 6400,
+            ("the key ann", "100%"): 8000,
+        }

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pandora_router.store import accounts
+from pandora_router.store.budgets import status
 from pandora_router.store.database import Transaction
 from pandora_router.store.money import dollars, in_dollars, period_of
 
@@ -167,18 +169,23 @@ def write_drift(
 
 
 def budgets(open_: Transaction, now: float) -> list[Alert]:
-    """An alert for each key that has spent 80% or all of its budget in this period."""
-    rows = open_.rows(
-        "SELECT k.name, k.period, k.budget, b.spent, b.period FROM keys k JOIN budgets b ON b.key = k.id "
+    """An alert for each budget of which 80% or all is spent in its present period, at every level.
+
+    Levels are keys, groups of keys, and the budgets of profiles and of all requests that a gateway followed
+    in the last hour.
+    """
+    near = open_.rows(
+        "SELECT DISTINCT k.id FROM keys k JOIN budgets b ON b.key = k.id "
         "WHERE k.revoked_at IS NULL AND k.budget > 0 AND b.spent >= ? * k.budget",
         SHARES[0],
     )
+    keys = [key for (id_,) in near if (key := accounts.key_of(open_, str(id_))) is not None]
     found = []
-    for name, length, budget, spent, period in rows:
-        if period != period_of(length, now):
-            continue
-        share = max(part for part in SHARES if int(spent) >= part * int(budget))
-        paid, allowed = in_dollars(int(spent)), in_dollars(int(budget))
-        message = f"The key {name} has spent {paid} of its {allowed} per {length}."
-        found.append(Alert("budget", str(name), f"{period} {share:.0%}", now, message))
+    for level in status(open_, [*accounts.groups(open_), *keys], now):
+        passed = [share for share in SHARES if level.budget and level.spent >= share * level.budget]
+        if passed:
+            paid, allowed = in_dollars(level.spent), in_dollars(level.budget)
+            message = f"Spent by {level.name}: {paid} of {allowed} per {level.period}."
+            occasion = f"{period_of(level.period, now)} {passed[-1]:.0%}"
+            found.append(Alert("budget", level.name, occasion, now, message))
     return found
