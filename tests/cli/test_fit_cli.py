@@ -321,7 +321,10 @@ def test_prompts_with_one_score_are_fitted_on_and_what_is_missing_is_said(
     assert result.exit_code == 0, result.output
     assert "The table has no split: drawn by seed 0" in result.output
     assert f"{int((~kept).sum()):,} of {kept.size:,} scores are missing" in result.output
-    assert "A right answer is assumed to be worth $1.00, because the table's fee weight is 1" in result.output
+    assert (
+        "A right answer is assumed to be worth $1.00: the default, since nothing says otherwise"
+        in result.output
+    )
     told = " ".join(result.output.split())
     assert f"{int((kept.sum(axis=1) == 1).sum()):,} prompts have one score each" in told
     measured = (

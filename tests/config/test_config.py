@@ -53,7 +53,7 @@ def test_the_template_is_valid_and_every_commented_line_too(tmp_path: Path) -> N
     text = content("t", None)
     config = read(tmp_path, text)
     assert config.answering == ("small", "large")
-    assert config.value.right_answer == 0.05
+    assert config.value.right_answer == 1.0
     assert config.serve.router == "router"  # `init`, `collect`, `fit`, `serve` work after one another
     alive = []
     for line in text.splitlines():
@@ -363,6 +363,19 @@ def test_init_describes_the_specialists_of_a_table(tmp_path: Path) -> None:
     assert config.answering == names
     assert [config.specialists[name].prices.call for name in names] == [0.001, 0.0, 0.25]
     assert config.routing_table(tmp_path).specialists == names
+
+
+@pytest.mark.parametrize("weight", [1.0, 20.0, 0.0])
+def test_init_states_the_worth_that_a_fit_without_a_file_assumes(tmp_path: Path, weight: float) -> None:
+    table = generate(60, m=2).with_fee_weight(weight)
+    save(table, tmp_path / "table")
+    path = tmp_path / "pandora.yaml"
+    assert pandora("init", path, "--data", tmp_path / "table").exit_code == 0
+    stated, without = read_config(path), Config.model_validate({"table": str(tmp_path / "table")})
+    assert stated.value.right_answer == (1.0 / weight if weight else None)
+    assert stated.routing_table(tmp_path).fee_weight == without.routing_table(tmp_path).fee_weight == weight
+    assert pandora("init", tmp_path / "example.yaml").exit_code == 0
+    assert read_config(tmp_path / "example.yaml").value.right_answer == 1.0 / Table.fee_weight
 
 
 def test_a_file_with_other_specialists_than_the_table_says_how_to_write_one(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from pandora_router.errors import UsageError
 from pandora_router.gateway.litellm import SIGNAL, PandoraRouting, prompt, response_headers
+from pandora_router.router.revalue import weighed
 from tests.support.routers import fitted
 
 PROMPTS = [
@@ -53,6 +54,26 @@ def test_the_candidate_that_stays_is_the_one_the_router_chooses(text: str, left_
     headers = response_headers({"metadata": {"routing_plugin_signals": context.signals}})
     assert headers["x-pandora-decision-id"] == told["decision_id"]
     assert float(headers["x-pandora-inspection-cost"]) == pytest.approx(decision.trace.spent)
+
+
+def test_another_worth_of_a_right_answer_counts_without_a_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = fitted()
+    router.save(tmp_path / "router")
+    monkeypatch.setenv("PANDORA_RIGHT_ANSWER", "0.001")
+    chosen = []
+    for plugin in (PandoraRouting(tmp_path / "router"), PandoraRouting(router, right_answer=1e6)):
+        context = Context(said(PROMPTS[0]), list(router.specialists))
+        asyncio.run(plugin.run(context))
+        chosen += context.candidate_models
+    at = [weighed(router, 1.0 / worth).route(PROMPTS[0]).specialist for worth in (0.001, 1e6)]
+    assert chosen == at
+    assert len(set(chosen)) == 2  # money counts in the first, and not in the second
+    for wrong in ("much", "-1", "nan"):
+        monkeypatch.setenv("PANDORA_RIGHT_ANSWER", wrong)
+        with pytest.raises(UsageError, match="a positive number"):
+            PandoraRouting(router)
 
 
 def test_names_of_models_can_be_stated(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,13 @@ from click.testing import CliRunner, Result
 
 from pandora_router.cli.main import main
 from pandora_router.config import read_config
+from pandora_router.config.experiments import read_experiment
 from pandora_router.config.gateway import ServePlan
 from pandora_router.data import save
+from pandora_router.evaluate.campaign import settings_of
 from pandora_router.gateway.http.app import Gateway
 from pandora_router.gateway.http.server import keep_pace
+from pandora_router.router import Router
 from pandora_router.store import budgets, log
 from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Attempt, Outcome, Settlement
@@ -82,11 +86,71 @@ def test_another_goal_is_served_without_a_fit(place: Path, caplog: pytest.LogCap
     assert "in the fit" in caplog.text
 
 
-def test_an_evaluation_at_another_worth_than_that_of_the_goal_is_refused(place: Path) -> None:
-    (place / "evaluated.yaml").write_text("table: table\ngoal: {keep: 0.8, of: large}\n")
-    result = pandora("evaluate", place / "evaluated.yaml", "-o", place / "results")
+def test_an_evaluation_measures_at_the_worth_that_meets_the_goal(place: Path) -> None:
+    lines = "table: table\n" + FILE.replace("fit: {costly: {rounds: 20, folds: 2}}\n", "") % ""
+    fitted = Router.load(place / "router")
+    for name, share in (("same", 0.8), ("other", 0.5)):
+        (place / f"{name}.yaml").write_text(f"goal: {{keep: {share}, of: large}}\n" + lines)
+    same, other = (read_experiment(place / f"{name}.yaml") for name in ("same", "other"))
+    assert same.fee_weight == pytest.approx(fitted.fee_weight)
+    assert "keeps 80% of large, by the router in router" in same.title
+    site = ServePlan(place / "other.yaml").site()
+    assert site.router is not None
+    assert other.fee_weight == pytest.approx(site.router.fee_weight)
+    assert other.fee_weight != pytest.approx(same.fee_weight)
+    assert settings_of(other) != settings_of(same)  # so splits measured for one goal are none of the other's
+    (place / "early.yaml").write_text(
+        "goal: {keep: 0.8, of: large}\n" + lines.replace("router: router", "router: no")
+    )
+    result = pandora("evaluate", place / "early.yaml", "-o", place / "results")
     assert result.exit_code == 2
-    assert "value.right_answer" in result.output
+    assert "pandora fit early.yaml -o no" in result.output
+
+
+def test_an_evaluation_follows_a_changed_worth(place: Path) -> None:
+    lines = "table: table\n" + FILE.replace("fit: {costly: {rounds: 20, folds: 2}}\n", "") % ""
+    (place / "worth.yaml").write_text("value: {right_answer: 0.25}\n" + lines)
+    experiment = read_experiment(place / "worth.yaml")
+    assert experiment.fee_weight == 4.0
+    assert "worth $0.25 (value.right_answer)" in experiment.title
+
+
+@pytest.mark.parametrize("line", ["value: {right_answer: 0.02}\n", "goal: {keep: 0.3, of: large}\n"])
+def test_a_changed_file_counts_without_a_fit_wherever_the_router_decides(
+    place: Path, tmp_path: Path, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`route`, `explain` and files of prompts decide as the gateway does, and say that they do."""
+    shutil.copytree(place / "router", tmp_path / "router")
+    (tmp_path / "pandora.yaml").write_text(line + FILE % "")
+    served = ServePlan(tmp_path / "pandora.yaml").site().router
+    assert served is not None
+    assert served.fee_weight != pytest.approx(Router.load(tmp_path / "router").fee_weight)
+    text = "count the river king number 7"
+    caplog.clear()
+    made = json.loads(pandora("route", "-r", tmp_path / "router", text, "--json").stdout)
+    assert "in the fit" in caplog.text
+    assert made["artifact"] == served.id
+    assert made["specialist"] == served.route(text).specialist
+    told = json.loads(pandora("explain", "-r", tmp_path / "router", text, "--json").stdout)
+    assert told["right_answer"] == pytest.approx(1.0 / served.fee_weight)
+    (tmp_path / "in.jsonl").write_text(json.dumps({"prompt": text}) + "\n")
+    many = pandora("route", "-r", tmp_path / "router", "--batch", tmp_path / "in.jsonl", "--workers", "1")
+    assert json.loads(many.stdout)["specialist"] == made["specialist"], many.output
+
+
+def test_a_goal_that_the_router_does_not_know_is_refused(place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "router", tmp_path / "router")
+    (tmp_path / "pandora.yaml").write_text("goal: {keep: 0.9, of: other}\nserve: {router: router}\n")
+    result = pandora("route", "-r", tmp_path / "router", "text")
+    assert result.exit_code == 2
+    assert "goal.of" in result.output
+
+
+def test_a_fit_for_a_budget_says_at_which_worth(place: Path) -> None:
+    (place / "money.yaml").write_text("goal: {budget: 10, per: day}\n" + FILE % "")
+    result = pandora("fit", place / "money.yaml", "-o", place / "steered")
+    assert result.exit_code == 0, result.output
+    assert "until a gateway follows the budget" in result.output
 
 
 def test_the_blocks_of_the_guide_are_read(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from pandora_router.cli.row_files import (
     source_of,
     write_rows,
 )
-from pandora_router.config import open_router
+from pandora_router.config import served_router
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import fitted
 from pandora_router.router import Decision, Router
@@ -106,7 +106,7 @@ class PromptShard:
 @cache
 def opened(artifact: str) -> Router:
     """The router in the folder `artifact`, loaded once per process."""
-    return open_router(Path(artifact))
+    return served_router(Path(artifact))
 
 
 def route_shard(shard: PromptShard) -> list[Row]:

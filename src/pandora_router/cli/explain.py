@@ -10,7 +10,7 @@ from rich.table import Table as Grid
 
 from pandora_router.cli.console import Screen, echo, echo_json, table
 from pandora_router.cli.options import CONTEXT, CONTEXTS, ROUTER, read_contexts
-from pandora_router.config import open_router
+from pandora_router.config import served_router
 from pandora_router.errors import UsageError
 from pandora_router.folders import replace_text
 from pandora_router.router import Explanation
@@ -55,7 +55,7 @@ def explain(
     """
     if page is not None and page.exists():
         raise UsageError(str(page), expected="a new file", came="one that exists", do="Name another file.")
-    router = open_router(artifact)
+    router = served_router(artifact)
     contexts = read_contexts(pairs, file)
     story = tell(router, router.route(prompt, contexts), contexts)
     if page is not None:

@@ -237,6 +237,11 @@ def worth(config: Config, table: Table) -> str:
     if table.fee_weight == 0.0:
         return "Fees have no weight (fee weight 0 in the table): only scores count."
     value = money(1.0 / table.fee_weight, config.value.currency)
+    if config.goal is not None and config.goal.keep is None:
+        return (
+            f"A right answer is taken to be worth {value}, ten times what the dearest specialist costs more "
+            "than the cheapest, until a gateway follows the budget of the goal."
+        )
     if config.goal is not None:
         return (
             f"The worth of a right answer that keeps {config.goal.keep:.0%} of {config.goal.of} is searched "
@@ -244,10 +249,15 @@ def worth(config: Config, table: Table) -> str:
         )
     if config.value.right_answer is not None:
         return f"A right answer is worth {value} (value.right_answer in pandora.yaml)."
-    source = f"the table's fee weight is {table.fee_weight:g}"
+    source = (
+        "the default, since nothing says otherwise"
+        if table.fee_weight == 1.0
+        else f"the table's fee weight is {table.fee_weight:g}"
+    )
     return (
-        f"A right answer is assumed to be worth {value}, because {source}. To state another worth: value: "
-        "{right_answer: ...} in pandora.yaml, which pandora init --data TABLE writes."
+        f"A right answer is assumed to be worth {value}: {source}. Say what it is worth to you, value: "
+        "{right_answer: ...}, or what you want, goal: {budget: 500, per: month}, in pandora.yaml (pandora "
+        "init --data TABLE writes one)."
     )
 
 

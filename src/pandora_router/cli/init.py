@@ -22,7 +22,9 @@ TEMPLATE = """\
 table: {table}          # `pandora fit` reads it, `data import` or `collect` writes it; relative to this file
 
 value:
-  right_answer: 0.05    # what one right answer is worth to you: fees are weighed against it
+  {worth}# what one right answer is worth to you; this is what a fit without a
+                        # file assumes. Or remove it and write what you want (docs/goals.md), such as
+                        # the line goal: {{budget: 500, per: month}} or goal: {{keep: 0.95, of: {last}}}
   second: 0.0001        # what one second of waiting costs you
   # cpu_second: 0.00002 # what one second of a processor costs you (0.07 per hour)
   # currency: $
@@ -74,6 +76,8 @@ serve:
   # deadline_ms: 200                # time for the estimates of one decision
 """
 
+WORTH = 1.0
+"""What a right answer is worth where neither a file nor a table says it: the fee weight of a table is 1."""
 RESERVED = {"true", "false", "null"}  # words that YAML does not read as text
 EXAMPLES = """\
   small: {kind: chat, endpoint: local, model: small-model, prices: {in: 0.10, out: 0.40}}
@@ -110,7 +114,7 @@ def init(path: Path, data: Path | None, replace: bool, as_json: bool) -> None:
         echo(f"then see what collecting will cost, pandora collect {path} --dry-run")
     else:
         echo(f"Written to {path}, with the {len(table.specialists)} specialists of {data}.")
-        echo(f"Next: set value.right_answer in it, then pandora fit {path} -o router")
+        echo(f"Next: say in it what a right answer is worth, or your goal; then pandora fit {path} -o router")
 
 
 def _loaded(data: Path) -> Table:
@@ -125,10 +129,16 @@ def content(named: str, table: Table | None) -> str:
     return TEMPLATE.format(
         table=json.dumps(named),
         specialists=EXAMPLES if table is None else specialists(table),
+        worth=_worth(1.0 / WORTH if table is None else table.fee_weight).ljust(22),
         off="" if table is None else "# ",
         first=plain(names[0]),
         last=plain(names[-1]),
     )
+
+
+def _worth(fee_weight: float) -> str:
+    """The line that states the worth at which `pandora fit --data` fits; marked as a default without fees."""
+    return f"right_answer: {1.0 / fee_weight:.6g} " if fee_weight > 0.0 else "# right_answer: 1 "
 
 
 def specialists(table: Table) -> str:

@@ -18,7 +18,7 @@ from pandora_router.cli.options import (
     with_candidates,
     with_runner,
 )
-from pandora_router.config import open_router
+from pandora_router.config import served_router
 from pandora_router.errors import UsageError
 from pandora_router.run import Runner
 
@@ -126,7 +126,7 @@ def _standard_input() -> str:
 
 
 def _route_one(artifact: Path, prompt: str, contexts: dict[str, str], wanted: Wanted, as_json: bool) -> None:
-    router = open_router(artifact)
+    router = served_router(artifact)
     decision = router.route(prompt, contexts, among=wanted.among(router))
     if as_json:
         echo_json(decision.to_dict())

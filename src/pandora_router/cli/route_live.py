@@ -12,6 +12,7 @@ from pandora_router.cli.options import Wanted
 from pandora_router.config import open_router, read_config
 from pandora_router.config.file import Config
 from pandora_router.config.shared import Builder
+from pandora_router.config.worth import revalued, stated_worth
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.looking import Looking, plain, with_log_probabilities
 from pandora_router.router import Decision, Router
@@ -47,6 +48,7 @@ def route_live(artifact: Path, path: Path, prompt: str, wanted: Wanted, *, answe
     """
     config = read_config(path)
     router = open_router(artifact, config)
+    router = revalued(router, stated_worth(config, router))
     if not router.needs and not answering:
         raise UsageError(
             "--live",

@@ -11,15 +11,17 @@
     fit_section      estimates, signal model, policy
     inspection       the price of a look
     services         the gateway, the market over a network and its bidders
+    worth            what a right answer is worth by the file, and routers at that worth
     gateway          builds the gateway: backends, settings and the fitted router
     market_objects   builds a platform, and one bidder
     experiments      files of experiments
 
-`read_config` and `open_router` load the modules that they need when they are called.
+`read_config`, `open_router` and `served_router` load the modules that they need when they are called.
 """
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +31,11 @@ if TYPE_CHECKING:
     from pandora_router.config.file import Config
     from pandora_router.router import Router
 
-__all__ = ["open_router", "read_config"]
+__all__ = ["CONFIG", "open_router", "read_config", "served_router"]
+
+CONFIG = "pandora.yaml"
+"""The usual name of the file."""
+logger = logging.getLogger(__name__)
 
 
 def read_config(path: Path) -> Config:
@@ -67,6 +73,30 @@ def open_router(path: Path, config: Config | None = None) -> Router:
         case {"fit": {"costly": {"kind": "judge"}}} | {"fit": {"cheap": {"embedder": {"kind": "remote"}}}}:
             return _with_outside(path, _kept(path, settings["config"]))
     return Router.load(path)
+
+
+def served_router(path: Path) -> Router:
+    """The router in the folder `path` as `pandora serve` decides by it, for the commands that read no file.
+
+    If the file pandora.yaml beside that folder names it as `serve.router`, a right answer is worth what the
+    file says now (`config.worth.stated_worth`), whatever it was worth in the fit. Raises `UsageError` if that
+    file is wrong, or has a goal that the router cannot be priced for.
+    """
+    router, file = open_router(path), path.resolve().parent / CONFIG
+    if not file.is_file():
+        return router
+    from pandora_router.config.worth import revalued, stated_worth
+
+    config = read_config(file)
+    named = config.serve.router
+    if named is None or (file.parent / named).resolve() != path.resolve():
+        return router
+    if config.goal is not None and config.goal.budget is not None:
+        logger.warning(
+            "goal: a running gateway follows the budget (pandora log status); without it, a right answer is "
+            "worth what it was in the fit"
+        )
+    return revalued(router, stated_worth(config, router))
 
 
 def _with_outside(path: Path, config: Config) -> Router:

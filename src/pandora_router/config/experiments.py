@@ -40,16 +40,18 @@ import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from pandora_router.boxes import Costs
-from pandora_router.config import read_config
+from pandora_router.config import open_router, read_config
 from pandora_router.config.document import Document, read_document, validated
-from pandora_router.config.file import Config
+from pandora_router.config.file import Config, first_worth
 from pandora_router.config.fit_section import FitSettings, OpenedSettings, StackSettings
 from pandora_router.config.inspection import looking
 from pandora_router.config.shared import Amount, Closed, Count, Name, Natural, Refund, Text
-from pandora_router.data import Fractions
+from pandora_router.config.worth import stated_worth, worth_of
+from pandora_router.data import Fractions, Table
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import COSTS, Experiment, Sweep, UsdPrices
 from pandora_router.router.inspection import Inspection
+from pandora_router.text import money
 
 FITTED = ("router", "never inspect", "always inspect", "best single", "cheapest", "oracle")
 """The ways to route that `pandora fit` reports."""
@@ -198,21 +200,14 @@ def _of_config(config: Config, path: Path) -> Experiment:
                 + (" with settings of its own" if key == "costly" else ""),
                 do="Leave it out for pandora evaluate; pandora fit measures it on the test split.",
             )
-    if config.goal is not None:
-        raise UsageError(
-            f"{path}: goal",
-            expected="value.right_answer: an experiment measures at one worth of a right answer",
-            came="a goal, whose worth a fit finds out",
-            do="Copy the file, and state there the worth that pandora fit printed, in place of the goal.",
-        )
-    table = config.routing_table(path.parent)
+    table, said = _priced(config, path)
     price = looking(config, table)
     at, inspection = _multiples(price.cost, table.specialists, path)
     split = Fractions(0.5, 0.2, 0.3) if fit.split is None else fit.split.fractions
     return Experiment(
         name=path.stem,
         data=config.table,
-        title=f"{config.table} with the settings of {path.name}",
+        title=f"{config.table} with the settings of {path.name}; a right answer is worth {said}",
         specialists=None if fit.specialists is None else dict.fromkeys(fit.specialists, 0.0),
         fee_weight=table.fee_weight,
         peek=price.peek,
@@ -223,6 +218,35 @@ def _of_config(config: Config, path: Path) -> Experiment:
         arms=FITTED,
         split=split,
     )
+
+
+def _priced(config: Config, path: Path) -> tuple[Table, str]:
+    """The table with the fee weight that the file asks for, and what a right answer is worth, in words.
+
+    The worth that keeps a share of a specialist's score is that of the fitted router, `serve.router`; another
+    goal than that of its fit is looked up on its curve. A goal that is a budget is measured at the worth at
+    which the fit begins. Raises `UsageError` for a goal `keep` if there is no router.
+    """
+    table, goal = config.routing_table(path.parent), config.goal
+    source = "value.right_answer" if config.value.right_answer is not None else "the fee weight of the table"
+    if goal is not None and goal.keep is not None:
+        folder = path.parent / (config.serve.router or "router")
+        if not folder.exists():
+            raise UsageError(
+                f"{path}: goal",
+                expected="a router, which says what a right answer is worth so that the goal is met",
+                came=f"no folder {folder.name}",
+                do=f"Fit it first: pandora fit {path.name} -o {folder.name}",
+            )
+        router = open_router(folder, config)
+        at = stated_worth(config, router) or worth_of(router) or first_worth(table)
+        table = table.with_fee_weight(1.0 / at)
+        source = f"keeps {goal.keep:.0%} of {goal.of}, by the router in {folder.name}"
+    elif goal is not None:
+        source = "where a fit for a budget begins; the gateway follows the budget from there"
+    if table.fee_weight == 0.0:
+        return table, "any fee (fee weight 0)"
+    return table, f"{money(1.0 / table.fee_weight, config.value.currency)} ({source})"
 
 
 def _multiples(

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import json
 import logging
-import math
 import os
 import time
 from contextlib import ExitStack
@@ -20,6 +19,7 @@ from pandora_router.config.file import Config, curve_of
 from pandora_router.config.price_parts import PriceParts, prices_of
 from pandora_router.config.shared import Builder
 from pandora_router.config.specialists import ChatSettings
+from pandora_router.config.worth import goal_worth, revalued, stated_worth, worth_of
 from pandora_router.dashboard.page_request import ROOT
 from pandora_router.dashboard.site import Dashboard, Serving
 from pandora_router.errors import UsageError
@@ -150,47 +150,6 @@ def learnt(router: Router, lineup: Lineup, config: Config) -> tuple[Router, Chal
     return revalued(served, stated_worth(config, served)), candidate
 
 
-def revalued(router: Router, right_answer: float | None) -> Router:
-    """The router at the worth of a right answer that the file states now; it may be fitted at another.
-
-    `right_answer` None keeps the worth of the fit. See `router.revalue` for what differs from a new fit.
-    """
-    if right_answer is None or math.isclose(1.0 / right_answer, router.fee_weight, rel_tol=1e-9):
-        return router
-    fitted = 1.0 / router.fee_weight if router.fee_weight else math.inf
-    logger.warning(
-        "a right answer is worth %g by the file and was worth %g in the fit: decisions use %g; fit "
-        "again to re-fit the estimates too",
-        *(right_answer, fitted, right_answer),
-    )
-    return weighed(router, 1.0 / right_answer, name=f"{right_answer:g}")
-
-
-def stated_worth(config: Config, router: Router) -> float | None:
-    """What a right answer is worth by the file: stated, or by its goal; None keeps the worth of the fit.
-
-    A goal that the router was fitted for is met by the worth of the fit. Another one is looked up on the
-    curve that the fit measured.
-    """
-    if config.goal is None or config.goal.keep is None or config.goal.of is None:
-        return config.value.right_answer
-    fitted = router.record.goal
-    if (fitted.get("share"), fitted.get("of")) == (config.goal.keep, config.goal.of):
-        return None
-    return goal_worth(router, config.goal.keep, config.goal.of)
-
-
-def goal_worth(router: Router, keep: float, of: str) -> float:
-    """The worth that keeps the share `keep` of the score of `of`; if none does, the best and a warning."""
-    kept = curve_of(router).keep(keep, of)
-    if not kept.sure:
-        logger.warning(
-            "no worth of a right answer surely keeps %g of the score of %s: the best is served", keep, of
-        )
-    assert kept.point.worth is not None
-    return kept.point.worth
-
-
 def shared_budget(profile: str, budget: float, per: str | None) -> SharedBudget:
     """The budget of a profile, or of all requests if the name is empty."""
     assert per is not None
@@ -246,11 +205,6 @@ def measured_curve(router: Router) -> Curve | None:
     """Quality against cost as the fit measured it; None if it could not."""
     facts = router.record.report.get("routing", {}).get("curve")
     return Curve.from_dict(facts) if facts else None
-
-
-def worth_of(router: Router | None) -> float | None:
-    """What a score of 1 is worth in dollars; None if there is no router, or money does not count for it."""
-    return None if router is None or router.fee_weight <= 0.0 else 1.0 / router.fee_weight
 
 
 @functools.lru_cache(maxsize=4)

@@ -18,6 +18,7 @@ imports nothing from litellm: any object with an asynchronous `run` is a plug-in
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -26,9 +27,11 @@ from typing import Any, Protocol
 
 from pandora_router.errors import UsageError
 from pandora_router.router import Decision, Router
+from pandora_router.router.revalue import weighed
 
 SIGNAL = "pandora"
 VARIABLE = "PANDORA_ROUTER"
+WORTH = "PANDORA_RIGHT_ANSWER"
 
 
 class RoutingContext(Protocol):
@@ -50,6 +53,8 @@ class PandoraRouting:
     models: the model of litellm, such as "openai/gpt-large", of each specialist. By default a specialist
         answers to candidates of its own name, with or without a provider before a slash.
     timeout: seconds for deciding, after which nothing more is inspected.
+    right_answer: what a right answer is worth, in the currency of the fees; by default the number in
+        PANDORA_RIGHT_ANSWER, or else what it was worth in the fit. `pandora.yaml` is not read.
     """
 
     def __init__(
@@ -57,8 +62,10 @@ class PandoraRouting:
         router: Router | Path | str | None = None,
         models: Mapping[str, str] | None = None,
         timeout: float = 2.0,
+        right_answer: float | None = None,
     ) -> None:
-        self._router = router
+        self._router = router if not isinstance(router, Router) else priced(router, right_answer)
+        self._right_answer = right_answer
         self._models = models
         self._timeout = timeout
         self._reading = threading.Lock()
@@ -92,7 +99,7 @@ class PandoraRouting:
                         came="nothing",
                         do="Run pandora fit, then set the variable.",
                     )
-                self._router = Router.load(Path(folder))
+                self._router = priced(Router.load(Path(folder)), self._right_answer)
             return self._router
 
     def _known(self, router: Router, candidates: Sequence[str]) -> dict[str, str]:
@@ -105,6 +112,25 @@ class PandoraRouting:
                 if same:
                     known.setdefault(name, candidate)
         return known
+
+
+def priced(router: Router, right_answer: float | None) -> Router:
+    """The router where a right answer is worth `right_answer`, by default what the environment says.
+
+    Raises `UsageError` unless it is a positive number.
+    """
+    stated = os.environ.get(WORTH, "") if right_answer is None else str(right_answer)
+    if not stated:
+        return router
+    try:
+        worth = float(stated)
+    except ValueError:
+        worth = 0.0
+    if not 0.0 < worth < math.inf:
+        raise UsageError(
+            "the worth of a right answer", expected="a positive number", came=repr(stated), do=f"Set {WORTH}."
+        )
+    return weighed(router, 1.0 / worth, name=f"{worth:g}")
 
 
 def told(decision: Decision) -> dict[str, Any]:
