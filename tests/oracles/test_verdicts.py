@@ -74,10 +74,10 @@ def test_better_than_all_needs_every_rival(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("errors", "said"),
     [
-        (2.5, " more per prompt (s.e. 0.0115)."),
-        (1.5, " more per prompt (s.e. 0.0115, within two standard errors)."),
-        (-1.5, " less per prompt (s.e. 0.0115, within two standard errors)."),
-        (-2.5, " less per prompt (s.e. 0.0115)."),
+        (2.5, " more per 1,000 prompts (s.e. 11.55)."),
+        (1.5, " more per 1,000 prompts (s.e. 11.55, within two standard errors)."),
+        (-1.5, " less per 1,000 prompts (s.e. 11.55, within two standard errors)."),
+        (-2.5, " less per 1,000 prompts (s.e. 11.55)."),
     ],
 )
 def test_the_first_sentence_says_whether_a_lead_is_within_two_standard_errors(
@@ -89,7 +89,7 @@ def test_the_first_sentence_says_whether_a_lead_is_within_two_standard_errors(
     sentence = summary.sentence(
         made(tmp_path, {DEFAULT: [[0.5] * 3] * 2, "never inspect": behind}, noise=0.0)
     )
-    assert sentence.endswith(f"earns {abs(lead):.4f}{said}")
+    assert sentence.endswith(f"earns {1e3 * abs(lead):.2f}{said}")
 
 
 def test_a_gap_is_judged_by_the_larger_standard_error() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import shutil
 from dataclasses import replace
@@ -17,8 +18,10 @@ from pandora_router.config.experiments import read_experiment
 from pandora_router.config.gateway import ServePlan
 from pandora_router.data import save
 from pandora_router.evaluate.campaign import settings_of
+from pandora_router.evaluate.results import read
 from pandora_router.gateway.http.app import Gateway
 from pandora_router.gateway.http.server import keep_pace
+from pandora_router.report.summary import earned
 from pandora_router.router import Router
 from pandora_router.store import budgets, log
 from pandora_router.store.database import Transaction
@@ -113,6 +116,32 @@ def test_an_evaluation_follows_a_changed_worth(place: Path) -> None:
     experiment = read_experiment(place / "worth.yaml")
     assert experiment.fee_weight == 4.0
     assert "worth $0.25 (value.right_answer)" in experiment.title
+
+
+def test_an_evaluation_speaks_as_a_fit_does(place: Path) -> None:
+    """Every specialist and the mix of two, in money and net; the mix against all pairs of specialists."""
+    lines = "table: table\n" + FILE.replace("fit: {costly: {rounds: 20, folds: 2}}\n", "") % ""
+    (place / "said.yaml").write_text("value: {right_answer: 0.25}\n" + lines)
+    shown = pandora(
+        "evaluate", place / "said.yaml", "-o", place / "measured", "--seeds", "2", "--workers", "1"
+    )
+    assert shown.exit_code == 0, shown.output
+    assert "The best static way, " in shown.stdout
+    rows = {row.way: row for row in earned(read(place / "measured" / "said"))}
+    router, mix = rows["the router"], rows["mix of two at that cost"]
+    singles = [row for name, row in rows.items() if name.startswith("always ")]
+    assert sorted(row.way for row in singles) == ["always large", "always lawyer", "always small"]
+    for row in rows.values():
+        assert row.way in shown.stdout
+        assert row.net == pytest.approx(1e3 * 0.25 * row.accuracy - row.money)
+        assert row.behind == pytest.approx(router.net - row.net, abs=1e-4)  # totals are kept as 32 bits
+    scores = [max((s.accuracy for s in singles if s.money <= router.money), default=0.0)]
+    for a, b in itertools.permutations(singles, 2):
+        if a.money <= router.money < b.money:
+            share = (router.money - a.money) / (b.money - a.money)
+            scores.append((1.0 - share) * a.accuracy + share * b.accuracy)
+    assert mix.accuracy == pytest.approx(max(scores))
+    assert mix.money <= router.money + 1e-9
 
 
 @pytest.mark.parametrize("line", ["value: {right_answer: 0.02}\n", "goal: {keep: 0.3, of: large}\n"])

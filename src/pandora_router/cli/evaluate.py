@@ -92,7 +92,7 @@ def evaluate(
       pandora evaluate mine.yaml -o results --finished --verbose
       pandora evaluate --list-arms
     """
-    from pandora_router.config.experiments import read_experiment
+    from pandora_router.config.experiments import currency, read_experiment
     from pandora_router.evaluate import campaign, results
     from pandora_router.search import kernels
 
@@ -117,8 +117,8 @@ def evaluate(
     if as_json:
         echo_json([row for results_ in measured for row in _rows(results_)])
     else:
-        for each in measured:
-            _show(each, verbose)
+        for each, (path, _) in zip(measured, read, strict=True):
+            _show(each, verbose, currency(path))
     _write(settings, measured, report_to, html_to, plots_to, replace)
 
 
@@ -138,18 +138,18 @@ def _rows(measured: Results) -> list[dict[str, object]]:
     return [{name: (None if value != value else value) for name, value in row.items()} for row in rows]
 
 
-def _show(measured: Results, verbose: bool) -> None:
-    """Print one sentence and one small table; with `verbose` every arm at every cost, and a verdict."""
+def _show(measured: Results, verbose: bool, sign: str) -> None:
+    """Print the verdict and one small table; with `verbose` every arm at every cost, and more verdicts."""
     from pandora_router.evaluate.arms import DEFAULT
     from pandora_router.evaluate.experiments import cheap_name
     from pandora_router.report import summary, tables
 
     screen = Screen()
     screen.say(f"\n{measured.title}")
-    screen.say(summary.sentence(measured))
+    screen.say(summary.sentence(measured, sign))
     costs, splits = counted(len(measured.costs), "inspection cost"), counted(len(measured.seeds), "split")
     title = f"Averaged over {costs} and {splits}"
-    screen.show(table(title, summary.HEAD, summary.cells(measured)))
+    screen.show(table(title, summary.HEAD, summary.cells(measured, sign)))
     if not verbose:
         return
     k = measured.neighbours[0]

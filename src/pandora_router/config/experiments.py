@@ -53,7 +53,7 @@ from pandora_router.evaluate.experiments import COSTS, Experiment, Sweep, UsdPri
 from pandora_router.router.inspection import Inspection
 from pandora_router.text import money
 
-FITTED = ("router", "never inspect", "always inspect", "best single", "cheapest", "oracle")
+FITTED = ("router", "never inspect", "always inspect", "best single", "cheapest", "every single", "oracle")
 """The ways to route that `pandora fit` reports."""
 
 
@@ -174,9 +174,20 @@ def read_experiment(path: Path | str) -> Experiment:
     """
     path = Path(path)
     document = read_document(path)
-    if isinstance(document.content, dict) and "data" not in document.content and "table" in document.content:
+    if _describes_a_router(document):
         return _of_config(read_config(path), path)
     return validated(ExperimentSettings, document).build(path.stem)
+
+
+def currency(path: Path) -> str:
+    """The currency of a `pandora.yaml`; empty for an experiment, whose fees have no stated unit."""
+    document = read_document(path)
+    return read_config(path).value.currency if _describes_a_router(document) else ""
+
+
+def _describes_a_router(document: Document) -> bool:
+    content = document.content
+    return isinstance(content, dict) and "data" not in content and "table" in content
 
 
 def _of_config(config: Config, path: Path) -> Experiment:

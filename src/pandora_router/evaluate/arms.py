@@ -58,6 +58,8 @@ from pandora_router.search import (
 from pandora_router.text import did_you_mean
 
 DEFAULT = ROUTER  # the arm under test
+EVERY = "every single"
+SINGLE = "single: "  # before the name of a specialist: the arm that always asks it
 PAPER = "committing (paper)"
 RAW = "always inspect, raw g"
 MARGIN = "margin"
@@ -102,6 +104,20 @@ class Fixed:
             return Routed.unseen(np.asarray(reward.argmax(axis=1)))
         column = trial.standing.cheapest if self.name == CHEAPEST else trial.standing.single
         return Routed.unseen(np.full(prompts, column))
+
+
+@dataclass(frozen=True)
+class Single:
+    """The specialist in one column for all prompts; nothing is inspected."""
+
+    name: str
+    column: int
+    about: str = ""
+    alone: bool = True
+
+    def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
+        """Choose the column on every test prompt."""
+        return Routed.unseen(np.full(len(trial.test), self.column))
 
 
 @dataclass(frozen=True)
@@ -285,6 +301,7 @@ ARMS: tuple[Arm, ...] = (
 SEARCHES = frozenset(arm.name for arm in ARMS if isinstance(arm, Search))  # take long over many prompts
 BY_NAME: tuple[Arm, ...] = (  # only where an experiment names them
     Blind(),
+    Fixed(EVERY, "one arm for each specialist, which always asks it"),
     Shipped("own", opened=False, about="the router with estimates from own beginnings alone"),
     FromOpened("opened, no choice", about="estimates from everything opened, whatever they lost"),
     FromOpened("open everything", Always(), about="looks at everybody and reads all beginnings together"),
@@ -340,6 +357,14 @@ def arms_of(experiment: Experiment, k: int) -> tuple[Arm, ...]:
         return (*arms, *variations(experiment.sweep))
     core = (DEFAULT, *STATIC, "f-only", "oracle", PAPER, "rollout")
     return tuple(arm for arm in arms if arm.name in core)
+
+
+def with_singles(arms: Sequence[Arm], specialists: Sequence[str]) -> tuple[Arm, ...]:
+    """The arms, with one for each specialist in place of the arm `EVERY`."""
+    if all(arm.name != EVERY for arm in arms):
+        return tuple(arms)
+    singles = [Single(SINGLE + name, column) for column, name in enumerate(specialists)]
+    return (*(arm for arm in arms if arm.name != EVERY), *singles)
 
 
 def variations(sweep: Sweep) -> tuple[Arm, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pandora_router.data import Table
 from pandora_router.evaluate import reliability, results
-from pandora_router.evaluate.arms import arms_of
+from pandora_router.evaluate.arms import arms_of, with_singles
 from pandora_router.evaluate.estimates import VERSION, estimates, table_of
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.outcomes import sweep
@@ -92,7 +92,8 @@ def compute(shard: Shard) -> tuple[Flat, Measured]:
     runs = {}
     for k in experiment.ks:
         trial = trial_of(arrays, k)
-        runs[k] = (trial, sweep(trial, arms_of(experiment, k), experiment.costs, costs_at, seed))
+        arms = with_singles(arms_of(experiment, k), table.specialists)
+        runs[k] = (trial, sweep(trial, arms, experiment.costs, costs_at, seed))
     return results.flat(experiment, seed, runs), reliability.measure(table, arrays, runs)
 
 

@@ -53,6 +53,18 @@ def averages(results: Results, pairs: tuple[tuple[Way, Way], ...]) -> Comparison
 
 
 @lru_cache(maxsize=512)
+def over_mixture(results: Results, way: Way, parts: tuple[tuple[Way, float], ...]) -> Comparison:
+    """A way minus a random mixture of others, each with its share of the prompts, averaged over costs."""
+    return _over(
+        results,
+        way[0],
+        lambda n, seed: (
+            _mean(results, seed, way) - sum(share * _mean(results, seed, part) for part, share in parts)
+        )[:, None],
+    )
+
+
+@lru_cache(maxsize=512)
 def between(first: Results, second: Results, way: Way) -> Comparison:
     """One way of routing in two experiments on the same prompts, averaged over costs: first minus second."""
     return _over(

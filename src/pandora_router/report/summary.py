@@ -3,7 +3,7 @@
 Summary of an evaluation: one sentence and one small table, in accuracy and money.
 
 Everything is averaged over the inspection costs of the experiment. Money is in the unit of the fees of the
-routing table, per 1,000 prompts; net reward is score - fee_weight x fee - inspection cost, per prompt.
+routing table, per 1,000 prompts; net is score x worth of a right answer (1 / fee_weight) - money.
 
 A Markdown page about finished experiments: what routing earned, and the tables behind it.
 
@@ -12,29 +12,42 @@ A Markdown page about finished experiments: what routing earned, and the tables 
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from pandora_router.calibrate.ways import ALWAYS, BEST_SINGLE, F_ONLY, NEVER, ROUTER
+from pandora_router.calibrate.ways import ALWAYS, BEST_SINGLE, F_ONLY, NEVER, ORACLE, ROUTER
 from pandora_router.evaluate import reliability
-from pandora_router.evaluate.arms import DEFAULT, PAPER
+from pandora_router.evaluate.arms import DEFAULT, PAPER, SINGLE
 from pandora_router.evaluate.experiments import Experiment, cheap_name
 from pandora_router.evaluate.results import Results
 from pandora_router.report import paired, tables
+from pandora_router.router.curve import hull
 from pandora_router.text import money
 
-SHOWN = (ROUTER, NEVER, F_ONLY, BEST_SINGLE, ALWAYS)
-HEAD = ("way to route", "accuracy", "fees / 1,000", "inspections / 1,000", "net reward", "behind the router")
+SHOWN = (ROUTER, NEVER, F_ONLY, BEST_SINGLE, ALWAYS, ORACLE)
+WORDS = {
+    ROUTER: "the router",
+    NEVER: "buying no estimates",
+    ALWAYS: "buying all estimates",
+    BEST_SINGLE: "the best single specialist",
+    ORACLE: "best in hindsight",
+}
+"""The names of ways of routing in tables for users, as `pandora fit` prints them."""
+MIX = "mix of two at that cost"
+MANY = 6
+"""Specialists above which only those on the frontier of cost and score are shown."""
+HEAD = ("way of routing", "right", "per 1,000", "estimates", "net per 1,000", "behind the router (se)")
 
 
 @dataclass(frozen=True)
 class Earned:
-    """What one way to route earns.
+    """What one way of routing earns; money in the currency of the fees, per 1,000 prompts.
 
-    fees, inspections: money per 1,000 prompts. net: reward per prompt after all costs.
-    behind: net reward of the router minus `net`; error: its standard error.
+    accuracy: mean score. fees, inspections: what was paid. net: score x worth of a right answer, minus money.
+    behind: net of the router minus `net`; error: its standard error.
     """
 
     way: str
@@ -45,67 +58,122 @@ class Earned:
     behind: float
     error: float
 
+    @property
+    def money(self) -> float:
+        """Everything paid per 1,000 prompts."""
+        return self.fees + self.inspections
+
 
 def earned(results: Results) -> tuple[Earned, ...]:
-    """The rows of the table: the ways of `SHOWN` that were run, the router first."""
+    """The rows of the table: the router, ways without a search, single specialists, a mix of two, hindsight.
+
+    Where every specialist was run, they stand in place of the best single one.
+    """
     k = results.neighbours[0]
-    ways = [way for way in SHOWN if paired.has(results, k, way)]
-    others = tuple(((k, way), (k, ROUTER)) for way in ways if way != ROUTER)
-    gaps = paired.averages(results, others) if others else None
-    weight = _fee_weight(results)
-    rows = []
-    for way in ways:
-        at = ways.index(way) - 1
-        mean = {name: _mean(results, k, way, name) for name in ("accuracy", "fee", "inspection_cost")}
-        rows.append(
-            Earned(
-                way,
-                accuracy=mean["accuracy"],
-                fees=1e3 * mean["fee"] / weight,
-                inspections=1e3 * mean["inspection_cost"] / weight,
-                net=mean["accuracy"] - mean["fee"] - mean["inspection_cost"],
-                behind=0.0 if way == ROUTER or gaps is None else float(gaps.mean[at]),
-                error=0.0 if way == ROUTER or gaps is None else float(gaps.doubt[at]),
-            )
-        )
-    return tuple(rows)
+    singles = _singles(results, k)
+    ways = [way for way in SHOWN if paired.has(results, k, way) and not (singles and way == BEST_SINGLE)]
+    at = len(ways) - (ways[-1] == ORACLE)
+    rows = [_row(results, k, way, _named(way), ((way, 1.0),)) for way in [*ways[:at], *singles]]
+    if len(singles) > 1:
+        rows.append(_row(results, k, MIX, MIX, _mixture(results, k, singles)))
+    return (*rows, *(_row(results, k, way, _named(way), ((way, 1.0),)) for way in ways[at:]))
 
 
-def sentence(results: Results) -> str:
-    """One or two sentences that compare the router with the best of the other ways."""
-    router, *others = earned(results)
-    spent = f"{_amount(router.fees + router.inspections)} per 1,000 prompts"
-    words = f"The router is right on {router.accuracy:.3f} of the prompts at {spent}"
-    if not others:
-        return words + "."
-    best = max(others, key=lambda way: way.net)
-    sure = "" if abs(best.behind) > 2.0 * best.error else ", within two standard errors"
-    lead = "more" if best.behind >= 0.0 else "less"
-    return (
-        f"{words}; {best.way}: {best.accuracy:.3f} at {_amount(best.fees + best.inspections)}. "
-        f"Net of all costs the router earns {abs(best.behind):.4f} {lead} per prompt "
-        f"(s.e. {best.error:.4f}{sure})."
+def _row(results: Results, k: int, way: str, name: str, parts: tuple[tuple[str, float], ...]) -> Earned:
+    """What a random mixture of arms earns, each with its share of the prompts, beside the router."""
+    scale = 1e3 / _fee_weight(results)
+    score, fees, looks = (
+        sum(share * _mean(results, k, arm, metric) for arm, share in parts)
+        for metric in ("accuracy", "fee", "inspection_cost")
+    )
+    gap = (
+        None
+        if way == ROUTER
+        else paired.over_mixture(results, (k, ROUTER), tuple(((k, arm), share) for arm, share in parts))
+    )
+    return Earned(
+        name,
+        accuracy=score,
+        fees=scale * fees,
+        inspections=scale * looks,
+        net=scale * (score - fees - looks),
+        behind=0.0 if gap is None else -scale * float(gap.mean[0]),
+        error=0.0 if gap is None else scale * float(gap.doubt[0]),
     )
 
 
-def cells(results: Results) -> list[list[str]]:
+def _singles(results: Results, k: int) -> list[str]:
+    """The arms of single specialists that are shown: all, or the frontier where there are many."""
+    arms = [arm for arm in results.arms if arm.startswith(SINGLE) and paired.has(results, k, arm)]
+    if len(arms) <= MANY:
+        return arms
+    corners = hull([_point(results, k, arm) for arm in arms])
+    return [arm for arm in arms if _point(results, k, arm) in corners]
+
+
+def _point(results: Results, k: int, arm: str) -> tuple[float, float]:
+    return _mean(results, k, arm, "fee"), _mean(results, k, arm, "accuracy")
+
+
+def _named(way: str) -> str:
+    return f"always {way.removeprefix(SINGLE)}" if way.startswith(SINGLE) else WORDS.get(way, way)
+
+
+def _mixture(results: Results, k: int, singles: Sequence[str]) -> tuple[tuple[str, float], ...]:
+    """The random mix of two specialists that scores best at what the router costs."""
+    by_point = {_point(results, k, arm): arm for arm in reversed(singles)}
+    corners = hull(list(by_point))
+    cost = _mean(results, k, ROUTER, "fee") + _mean(results, k, ROUTER, "inspection_cost")
+    after = bisect.bisect_left([fee for fee, _ in corners], cost)
+    if after in (0, len(corners)):  # cheaper than the cheapest, or dearer than the best: that one itself
+        return ((by_point[corners[min(after, len(corners) - 1)]], 1.0),)
+    low, high = corners[after - 1], corners[after]
+    share = (cost - low[0]) / (high[0] - low[0])
+    return ((by_point[low], 1.0 - share), (by_point[high], share))
+
+
+def sentence(results: Results, sign: str = "") -> str:
+    """Sentences that compare the router with the best static way: a single specialist, a mix, no search.
+
+    sign: the currency. Buying every estimate and the best in hindsight are no static ways.
+    """
+    router, *others = earned(results)
+    words = f"{_short(router, sign)}, net {_amount(router.net, sign)}"
+    static = [way for way in others if way.way not in (WORDS[ALWAYS], WORDS[ORACLE])]
+    if not static:
+        return f"The router: {words}."
+    best = max(static, key=lambda way: way.net)
+    sure = "" if abs(best.behind) > 2.0 * best.error else ", within two standard errors"
+    lead = "more" if best.behind >= 0.0 else "less"
+    return (
+        f"The router: {words}. The best static way, {best.way}: {_short(best, sign)}. After all costs the "
+        f"router earns {_amount(abs(best.behind), sign)} {lead} per 1,000 prompts "
+        f"(s.e. {_amount(best.error, sign)}{sure})."
+    )
+
+
+def _short(way: Earned, sign: str) -> str:
+    return f"{way.accuracy:.3f} right at {_amount(way.money, sign)} per 1,000 prompts"
+
+
+def cells(results: Results, sign: str = "") -> list[list[str]]:
     """The rows of the table as formatted texts, in the columns of `HEAD`."""
     return [
         [
             way.way,
             f"{way.accuracy:.3f}",
-            _amount(way.fees),
-            _amount(way.inspections),
-            f"{way.net:z.4f}",
-            "" if way.way == ROUTER else f"{way.behind:.4f} ({way.error:.4f})",
+            _amount(way.money, sign),
+            _amount(way.inspections, sign),
+            _amount(way.net, sign),
+            "" if row == 0 else f"{_amount(way.behind, sign)} ({_amount(way.error, sign)})",
         ]
-        for way in earned(results)
+        for row, way in enumerate(earned(results))
     ]
 
 
-def grid(results: Results) -> str:
+def grid(results: Results, sign: str = "") -> str:
     """The table in Markdown."""
-    return tables.grid(HEAD, cells(results))
+    return tables.grid(HEAD, cells(results, sign))
 
 
 def _mean(results: Results, k: int, way: str, metric: str) -> float:
@@ -120,9 +188,9 @@ def _fee_weight(results: Results) -> float:
     return float(next(iter(checked.facts.values())).get("fee_weight", 1.0)) or 1.0
 
 
-def _amount(number: float) -> str:
-    """Fees or costs in the unit of the data, without an exponent."""
-    return money(number, "", 4)
+def _amount(number: float, sign: str) -> str:
+    """An amount of money without an exponent; `sign` is empty where fees are in the unit of the data."""
+    return money(number, sign, 4)
 
 
 COMPARED = (DEFAULT, PAPER, "rollout", "auto")
