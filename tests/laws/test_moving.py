@@ -9,7 +9,8 @@ from pandora_router.boxes import Costs, Joint, Moving
 from pandora_router.errors import UsageError
 from pandora_router.search import Always, Inspect, KnowledgeGradient, Never, Select, State, drive
 from pandora_router.search.drive import replay, reveal_means
-from pandora_router.search.gradient import gradient, group_normals, plain_group_gain
+from pandora_router.search.gradient import gradient
+from pandora_router.search.groups import group_normals, plain_group_gain
 from pandora_router.search.moving import MovingBatch, run_moving
 from pandora_router.testing import check_boxes, check_policy
 from tests.support.movements import JointMovement, MadeUpMovement, standard_outcomes

@@ -11,13 +11,11 @@ from scipy.integrate import quad
 from pandora_router.boxes import Boxes, Costs, Draws, Independent, Joint, LowRank
 from pandora_router.boxes.joint import CorrelatedNormal
 from pandora_router.search import Inspect, KnowledgeGradient, State, kernels
-from pandora_router.search.gradient import (
+from pandora_router.search.gradient import envelope_gain, gradient, plain_gradient
+from pandora_router.search.groups import (
     compiled_group_gain,
-    envelope_gain,
-    gradient,
     group_normals,
     has_normal_parts,
-    plain_gradient,
     plain_group_gain,
 )
 from tests.support.instances import make

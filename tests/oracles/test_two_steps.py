@@ -13,7 +13,8 @@ from pandora_router.boxes import Boxes, Costs, Independent, Joint
 from pandora_router.boxes.checks import unlocked
 from pandora_router.search import KnowledgeGradient, Optimal, State, kernels, run
 from pandora_router.search.batch import Batch
-from pandora_router.search.gradient import normal_parts, plain_inspection
+from pandora_router.search.gradient import plain_inspection
+from pandora_router.search.groups import normal_parts
 from tests.oracles.correlated_optimum import correlated_optimum
 from tests.support.instances import make
 

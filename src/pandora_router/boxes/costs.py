@@ -5,6 +5,9 @@ cost and own costs of zero. What a policy sees is always the marginal cost in th
 
 A look that begins the answer is a down-payment: if the opened box is chosen, part of its own cost comes back
 (docs/method.md, section 10). Shared costs never do.
+
+Part of an own cost may be waiting. Boxes that are bought together wait side by side, so the purchase costs
+the longest of their waits, not the sum.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from pandora_router.errors import UsageError
 from pandora_router.types import Positions, Vector
 
 NO_GROUP = -1
-NO_FEES = locked(np.zeros(0))
+NO_FEES = NO_WAITS = locked(np.zeros(0))
 NO_GROUPS = np.zeros(0, dtype=np.intp)
 NO_GROUPS.setflags(write=False)
 
@@ -31,7 +34,8 @@ class Costs:
     """Own cost per box, shared cost per group, the group of each box (-1: none), and the refund per box.
 
     `refund` (one number for all boxes, or one per box) is the part of the own cost that comes back when the
-    box is opened and then chosen; from 0 to the own cost.
+    box is opened and then chosen; from 0 to the own cost. `wait` (the same) is the part of the own cost that
+    is waiting: of boxes bought together only the longest is paid.
 
     >>> costs = Costs([0.01, 0.01, 0.0], shared=[0.05], group=[-1, 0, 0])
     >>> costs.marginal.tolist()
@@ -40,12 +44,15 @@ class Costs:
     [0.01, 0.01, 0.0]
     >>> Costs([0.01, 0.02], refund=0.01).refund.tolist()
     [0.01, 0.01]
+    >>> Costs([0.03, 0.04, 0.05], wait=[0.02, 0.03, 0.0]).spared([0, 1, 2])
+    0.02
     """
 
     own: Vector
     shared: Vector = field(default_factory=lambda: np.zeros(0))
     group: Positions = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     refund: Vector = field(default_factory=lambda: np.zeros(0))
+    wait: Vector = field(default_factory=lambda: np.zeros(0))
 
     def __init__(
         self,
@@ -53,6 +60,7 @@ class Costs:
         shared: ArrayLike = (),
         group: Sequence[int] | Positions = (),
         refund: ArrayLike = 0.0,
+        wait: ArrayLike = 0.0,
     ) -> None:
         checked = not_negative("inspection_cost", own)
         groups, fees = NO_GROUPS, NO_FEES
@@ -70,7 +78,9 @@ class Costs:
         object.__setattr__(self, "own", checked)
         object.__setattr__(self, "shared", fees)
         object.__setattr__(self, "group", groups)
-        object.__setattr__(self, "refund", _refunds(refund, checked))
+        object.__setattr__(self, "refund", _part_of_own("refund", refund, checked))
+        waits = _part_of_own("wait", wait, checked) if np.any(wait) else NO_WAITS
+        object.__setattr__(self, "wait", waits)
 
     def __len__(self) -> int:
         return len(self.own)
@@ -90,8 +100,21 @@ class Costs:
         shared[self.group[box]] = 0.0
         locked(shared)
         settled = object.__new__(Costs)
-        settled.__dict__.update(own=self.own, shared=shared, group=self.group, refund=self.refund)
+        settled.__dict__.update(
+            own=self.own, shared=shared, group=self.group, refund=self.refund, wait=self.wait
+        )
         return settled
+
+    def spared(self, boxes: Sequence[int] | Positions) -> float:
+        """What buying these boxes together saves: all of their waits but the longest."""
+        if not len(self.wait) or len(boxes) < 2:
+            return 0.0
+        waits = self.wait[np.asarray(boxes)]
+        return float(waits.sum() - waits.max())
+
+    def scaled(self, by: float) -> Costs:
+        """Return the same costs in another unit: every part `by` times as large."""
+        return Costs(by * self.own, by * self.shared, self.group, by * self.refund, by * self.wait)
 
     def only(self, boxes: Positions) -> Costs:
         """Return the costs of some boxes, in this order; shared costs stay what they are."""
@@ -99,7 +122,8 @@ class Costs:
         group = self.group[boxes] if len(self.shared) else self.group
         group.setflags(write=False)
         chosen = object.__new__(Costs)
-        chosen.__dict__.update(own=own, shared=self.shared, group=group, refund=refund)
+        wait = locked(self.wait[boxes]) if len(self.wait) else self.wait
+        chosen.__dict__.update(own=own, shared=self.shared, group=group, refund=refund, wait=wait)
         return chosen
 
     def mates(self, box: int) -> Positions:
@@ -109,18 +133,24 @@ class Costs:
         return np.flatnonzero(self.group == self.group[box])
 
 
-def _refunds(refund: ArrayLike, own: Vector) -> Vector:
-    """One refund per box, none above the own cost of its box."""
-    if np.ndim(refund) == 0:
-        refund = np.full(len(own), refund)
-    checked = not_negative("refund", refund, boxes=len(own))
+WHY = {
+    "refund": "Only what was paid for a box itself can come back; shared costs are not refunded.",
+    "wait": "Count the price of waiting in the own cost of its box.",
+}
+
+
+def _part_of_own(name: str, part: ArrayLike, own: Vector) -> Vector:
+    """One number per box, none above the own cost of its box."""
+    if np.ndim(part) == 0:
+        part = np.full(len(own), part)
+    checked = not_negative(name, part, boxes=len(own))
     if (checked > own).any():
         j = int(np.argmax(checked > own))
         raise UsageError(
-            "refund",
+            name,
             expected="no more than the own inspection cost of its box",
             came=f"{checked[j]} of {own[j]} for box {j}",
-            do="Only what was paid for a box itself can come back; shared costs are not refunded.",
+            do=WHY[name],
         )
     return checked
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from pandora_router.router.decision import PurchaseStatus
 from pandora_router.search import Inspect, State
-from pandora_router.search.gradient import gradient, group_gain, group_normals
+from pandora_router.search.gradient import gradient
+from pandora_router.search.groups import group_gain, group_normals
 from pandora_router.types import Vector
 
 Offered = Mapping[str, str]

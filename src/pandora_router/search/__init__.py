@@ -6,6 +6,7 @@ from pandora_router.search.drive import adrive, drive, replay, reveal
 from pandora_router.search.gradient import KnowledgeGradient
 from pandora_router.search.payoffs import committing_payoffs
 from pandora_router.search.policies import Committing, Held, Obligatory, Rollout
+from pandora_router.search.prefixes import SideBySide
 from pandora_router.search.state import OUTSIDE, Inspect, Policy, Select, State, Trace
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Policy",
     "Rollout",
     "Select",
+    "SideBySide",
     "State",
     "Trace",
     "adrive",

@@ -306,7 +306,7 @@ def limited(threads: int) -> Iterator[None]:
 def has_loop(policy: Policy, batch: Batch) -> bool:
     """Whether there is a compiled loop for this policy over this batch; a subclass may decide otherwise."""
     if type(policy) is KnowledgeGradient:
-        return True
+        return not len(batch.costs.wait)
     if batch.quantiles is not None:
         return False
     if type(policy) is Committing:

@@ -7,6 +7,7 @@ money transfers or failures beyond `None`. The drivers differ only in how they a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -67,10 +68,11 @@ def in_order(inspect: Inspect, shown: Shown) -> tuple[News | None, ...]:
 
 
 def learnt(state: State, inspect: Inspect, values: Sequence[News | None]) -> State:
-    """The state after these boxes have shown these values, None where an inspection failed."""
+    """The state after these boxes have shown these values together, None where an inspection failed."""
+    spared = state.boxes.costs.spared(inspect.boxes)
     for box, value in zip(inspect.boxes, values, strict=True):
         state = state.lose(box) if value is None else state.observe(box, value)
-    return state
+    return replace(state, spent=state.spent - spared) if spared else state
 
 
 def check(action: Action, state: State, policy: Policy) -> None:

@@ -17,19 +17,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from types import SimpleNamespace
 
 import numpy as np
 
-from pandora_router.boxes import Boxes, Costs, Draws, Independent
-from pandora_router.boxes.checks import locked, unlocked
-from pandora_router.boxes.costs import NO_GROUP
-from pandora_router.boxes.joint import NOTHING, CorrelatedNormal
+from pandora_router.boxes import Boxes, Costs, Draws
+from pandora_router.boxes.checks import unlocked
+from pandora_router.boxes.joint import CorrelatedNormal
 from pandora_router.boxes.moving import Moving, News
 from pandora_router.errors import UsageError
-from pandora_router.index import normal_cdf, unit_loss
+from pandora_router.index import unit_loss
 from pandora_router.search import kernels
+from pandora_router.search.groups import (
+    NOTHING_HERE,
+    group_gain,
+    group_normals,
+    has_normal_parts,
+    normal_parts,
+    plain_group_gain,
+)
 from pandora_router.search.policies import purchase
 from pandora_router.search.state import (
     Action,
@@ -42,8 +48,6 @@ from pandora_router.search.state import (
     snapped,
 )
 from pandora_router.types import Matrix, Positions, Vector
-
-NOTHING_HERE = locked(np.empty((0, 0)))  # no covariance, no quantiles or no outcomes, as kernels take them
 
 
 def envelope_gain(a: Vector, b: Vector) -> float:
@@ -161,19 +165,6 @@ def outcome_rule(boxes: Boxes, box: int) -> tuple[Sequence[News], Vector]:
     return (boxes.mean[box] + boxes.std[box] * z).tolist(), weights
 
 
-def has_normal_parts(boxes: Boxes) -> bool:
-    """Whether the kernels of the knowledge gradient serve these boxes."""
-    return isinstance(boxes, Independent | CorrelatedNormal)
-
-
-def normal_parts(boxes: Boxes) -> tuple[Matrix, Matrix]:
-    """Covariance (empty: independent) and residual quantiles (empty: normal) as the kernels take them."""
-    if isinstance(boxes, CorrelatedNormal):
-        quantiles = NOTHING_HERE if boxes.quantiles is None else boxes.quantiles
-        return unlocked(boxes.covariance), unlocked(quantiles)
-    return unlocked(NOTHING_HERE), unlocked(NOTHING_HERE)
-
-
 def gradient(boxes: Boxes, outside: float) -> Vector:
     """`plain_gradient` at speed where the boxes are normal or carry quantiles."""
     kernel = kernels.ready() if has_normal_parts(boxes) else None
@@ -218,6 +209,8 @@ class KnowledgeGradient(Memoryless):
     strongly correlated boxes says little about which is better), so `depth=2` adds what a second inspection
     would then be worth, among the `width` most promising boxes. Where costs are shared, opening a whole group
     at once is weighed too, over `samples` joint outcomes of the group (the same ones for a given `seed`).
+    Where boxes opened together wait side by side (`Costs.wait`), so are sets of up to `width` boxes, gathered
+    one by one.
     """
 
     depth: int = 2
@@ -237,6 +230,8 @@ class KnowledgeGradient(Memoryless):
 
     def next(self, state: State) -> Action:
         """Buy the most valuable purchase, or stop."""
+        if len(state.boxes.costs.wait):
+            return self.plain_next(state)
         if isinstance(state.boxes, Moving) and not len(state.boxes.costs.shared):
             return self.moving_next(state, state.boxes)
         kernel = kernels.ready() if has_normal_parts(state.boxes) else None
@@ -287,11 +282,32 @@ class KnowledgeGradient(Memoryless):
         if not boxes.sealed.any():
             return Select(state.richest.box)
         box, net = plain_inspection(boxes, state.outside, self.depth, self.width)
-        if len(boxes.costs.shared):
-            group, worth = self._best_group(state)
+        for best in (self._best_group, self._best_set):
+            together, worth = best(state)
             if worth > max(net, 0.0) + margin(boxes.mean)[0]:
-                return Inspect(group)
+                return Inspect(together)
         return purchase(boxes, box) if net > margin(boxes.mean)[0] else Select(state.richest.box)
+
+    def _best_set(self, state: State) -> tuple[tuple[int, ...], float]:
+        """The boxes whose opening side by side is worth most net of its cost, gathered one by one."""
+        boxes, costs = state.boxes, state.boxes.costs
+        best: tuple[tuple[int, ...], float] = ((), 0.0)
+        if not len(costs.wait):
+            return best
+        normals = group_normals(self.seed, self.samples, len(costs))
+        members: tuple[int, ...] = ()
+        left = set(np.flatnonzero(boxes.sealed & (boxes.std > 0.0)).tolist())
+        while left and len(members) < self.width:
+            nets = np.full(len(costs), -np.inf)
+            for j in left:
+                more = (*members, j)
+                nets[j] = group_gain(boxes, np.array(more), state.outside, normals) - state.bill(more)
+            box = int(first_highest(nets, margin(boxes.mean)))
+            members = (*members, box)
+            left.remove(box)
+            if len(members) > 1 and nets[box] > best[1] + margin(boxes.mean)[0]:
+                best = (members, float(nets[box]))
+        return best
 
     def _best_group(self, state: State) -> tuple[tuple[int, ...], float]:
         """The unpaid group whose opening as a whole is worth most net of its cost."""
@@ -305,91 +321,3 @@ class KnowledgeGradient(Memoryless):
                 if net > best[1] + margin(boxes.mean)[0]:
                     best = (tuple(int(j) for j in members), net)
         return best
-
-
-@lru_cache(maxsize=32)
-def group_normals(seed: int, samples: int, boxes: int) -> Matrix:
-    """Standard normals (S, M) in pairs of opposite sign, so that their mean is 0 exactly."""
-    half = np.random.Generator(np.random.Philox(key=[seed, boxes])).standard_normal((samples // 2, boxes))
-    return locked(np.concatenate([half, -half]))
-
-
-def group_gain(boxes: Boxes, members: Positions, outside: float, normals: Matrix) -> float:
-    """`plain_group_gain` at speed where the boxes are normal or carry quantiles; `members` are sealed."""
-    kernel = kernels.ready() if has_normal_parts(boxes) else None
-    if kernel is None:
-        return plain_group_gain(boxes, members, outside, normals)
-    return compiled_group_gain(kernel, boxes, members, outside, normals)
-
-
-def compiled_group_gain(
-    kernel: SimpleNamespace, boxes: Boxes, members: Positions, outside: float, normals: Matrix
-) -> float:
-    """`plain_group_gain` at speed."""
-    covariance, quantiles = normal_parts(boxes)
-    group = np.full(len(boxes.mean), NO_GROUP)
-    group[members] = 0
-    law = unlocked(boxes.mean), covariance, unlocked(boxes.std), boxes.refund, unlocked(boxes.sealed)
-    worth: float = kernel.group_gain(*law, quantiles, outside, locked(group), 0, normals)
-    return worth
-
-
-def plain_group_gain(boxes: Boxes, members: Positions, outside: float, normals: Matrix) -> float:
-    """What opening all `members` at once is worth before its cost, over the outcomes `normals` stand for.
-
-    E[best worth then] - E[what the present choice is worth then]: in the same outcome, so that news that
-    changes no choice is worth exactly its refund. The columns of `normals` go to the members in descending
-    order of (mean, std), whatever their numbers; residual quantiles are reached through a normal copula.
-    """
-    order = members[np.lexsort((-boxes.std[members], -boxes.mean[members]))]
-    normals = normals[:, : len(order)]
-    if isinstance(boxes, Moving):
-        means = boxes.moved_by(order, normal_cdf(normals))
-    elif isinstance(boxes, Draws):
-        means = np.tile(boxes.mean, (len(normals), 1))
-        for i, m in enumerate(order):
-            means[:, m] = at_rank(boxes.samples[m], normals[:, i])
-    else:
-        factor = member_factor(boxes, order)
-        means = boxes.mean + residual_steps(boxes, order, factor, normals) @ factor
-    leader = int(boxes.mean.argmax())
-    kept = means[:, leader].copy() if boxes.mean[leader] > outside else outside
-    means[:, order] += boxes.refund[order]
-    return float((np.maximum(means.max(axis=1), outside) - kept).mean())
-
-
-def at_rank(values: Vector, normals: Vector) -> Vector:
-    """Of equally likely ascending values, those at the ranks of standard normals."""
-    return values[np.minimum((normal_cdf(normals) * len(values)).astype(np.intp), len(values) - 1)]
-
-
-def member_factor(boxes: Boxes, order: Positions) -> Matrix:
-    """How all posterior means move with each of the independent steps that open `order` in turn (n, M).
-
-    Rows of a Cholesky factor; one of zeros where a member has nothing left to show.
-    """
-    factor = np.zeros((len(order), len(boxes.mean)))
-    if not isinstance(boxes, CorrelatedNormal):
-        factor[np.arange(len(order)), order] = boxes.std[order]
-        return factor
-    covariance = boxes.covariance
-    left = covariance[order]
-    for i, m in enumerate(order):
-        if boxes.std[m] > 0.0 and left[i, m] > NOTHING * covariance[m, m]:
-            factor[i] = left[i] / np.sqrt(left[i, m])
-            left[i + 1 :] -= factor[i, order[i + 1 :], None] * factor[i]
-            factor[i, order[:i]] = 0.0  # what was opened before no longer moves
-    return factor
-
-
-def residual_steps(boxes: Boxes, order: Positions, factor: Matrix, normals: Matrix) -> Matrix:
-    """The steps (S, n) that make each member show a residual quantile; the normals if there are none."""
-    if not isinstance(boxes, CorrelatedNormal) or boxes.quantiles is None:
-        return normals
-    steps = np.zeros_like(normals)
-    for i, m in enumerate(order):
-        if factor[i, m] > 0.0:
-            rank = normals[:, : i + 1] @ factor[: i + 1, m] / boxes.std[m]
-            shown = boxes.std[m] * at_rank(boxes.quantiles[m], rank)
-            steps[:, i] = (shown - steps[:, :i] @ factor[:i, m]) / factor[i, m]
-    return steps

@@ -104,8 +104,9 @@ class State:
         return State(boxes, self.outside, spent, self.opened, self.refunds)
 
     def bill(self, boxes: Sequence[int]) -> float:
-        """What opening these boxes costs: own costs, and the shared cost of each group not paid yet."""
-        total, costs = 0.0, self.boxes.costs
+        """What opening these boxes together costs: own costs, shared costs not paid yet, the longest wait."""
+        costs = self.boxes.costs
+        total = -costs.spared(boxes)
         for box in boxes:
             total += float(costs.marginal[box])
             costs = costs.paid(box)

@@ -1,7 +1,7 @@
 """What opening a whole group of boxes at once is worth, averaged over joint outcomes.
 
 `covariance` and `quantiles` are as in `kernels.gradient`: empty for independent boxes and for the normal law.
-Oracle: `search.gradient.plain_group_gain`.
+Oracle: `search.groups.plain_group_gain`.
 """
 
 from __future__ import annotations
