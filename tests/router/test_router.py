@@ -368,3 +368,11 @@ def test_a_number_that_rounds_to_zero_is_shown_without_a_sign() -> None:
     show(Screen(file=said, width=200), dataclasses.replace(story, steps=(step,)), 12)
     assert "-0.000" not in said.getvalue()
     assert "0.000" in said.getvalue()
+
+
+def test_a_router_refuses_looks_that_wait_side_by_side() -> None:
+    """Its purchases, pages and books count the seconds of one look after the other."""
+    table = generate()
+    costs = Costs(np.full(len(table.specialists), 0.02), wait=0.01)
+    with pytest.raises(UsageError, match="one after the other"):
+        Router.fit(table, inspection_cost=costs)

@@ -176,8 +176,7 @@ def trace(
     score, money, bought = (np.empty((len(part), len(worths))) for _ in range(3))
     for at, worth in enumerate(worths):
         scale = 1.0 / (worth * weight)
-        scaled = Costs(scale * costs.own, scale * costs.shared, costs.group, scale * costs.refund)
-        routed = route((weight - 1.0 / worth) * fees - scale * waiting.answer, scaled)
+        routed = route((weight - 1.0 / worth) * fees - scale * waiting.answer, costs.scaled(scale))
         looks = routed.spent - routed.lost(scale * waiting.look)
         score[:, at] = part.score[rows, routed.choice]
         money[:, at] = paid[rows, routed.choice] + worth * looks

@@ -70,11 +70,11 @@ def weighed(router: Router, fee_weight: float, bonus: ArrayLike = 0.0, name: str
     """
     by = (router.fee_weight - fee_weight) * router.fees + np.asarray(bonus, dtype=np.float64)
     before = router.fee_weight if router.fee_weight > 0.0 else 1.0
-    costs, scale = router.costs, fee_weight / before
+    scale = fee_weight / before
     return replace(
         router,
         signal=Moved(router.signal, by) if np.any(by != 0.0) else router.signal,
-        costs=Costs(scale * costs.own, scale * costs.shared, costs.group, scale * costs.refund),
+        costs=router.costs.scaled(scale),
         fee_weight=fee_weight,
         bonus=router.bonus + np.asarray(bonus, dtype=np.float64),
         id=f"{router.id}@{name}" if name else router.id,

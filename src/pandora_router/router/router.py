@@ -124,6 +124,13 @@ class Router:
         from pandora_router.router.table_fit import Order, fit, system
         from pandora_router.run.runner import InPlace
 
+        if isinstance(inspection_cost, Costs) and len(inspection_cost.wait):
+            raise UsageError(
+                "inspection_cost",
+                expected="costs without a `wait`: a router makes its looks one after the other",
+                came="Costs(..., wait=...)",
+                do="Leave `wait` out here and say in `waiting` what seconds cost.",
+            )
         usual = system(preset)
         order = Order(
             table=table,
