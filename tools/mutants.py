@@ -117,7 +117,7 @@ class Mutant:
 
 
 MUTANTS = (
-    Mutant("named", "index.py", "LINEAR = 9.0 ", "LINEAR = 8.0 "),
+    Mutant("named", "index.py", "LINEAR = 9.0 ", "LINEAR = 5.0 "),
     Mutant("named", "search/simulation.py", "worth -= trace.refunded", "worth -= 0.0"),
     Mutant("named", "calibrate/reward_mean.py", "SLOPE = (0.75, 0.2)", "SLOPE = (0.75, 0.4)"),
     Mutant(
