@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pandora_router.boxes import Costs, Draws, Independent, Joint, Ladder, LowRank
@@ -105,8 +105,13 @@ def test_descending_with_refunds_is_the_obligatory_router(market, share):
     assert record.welfare(values) == pytest.approx(values[record.winner] - record.spent.sum())
 
 
+LEVEL = Independent([0.1, 0.8, 0.7], [0.0, 0.0, 0.1], [0.2, 0.1, 0.1])
+"""A reservation price of .8 - .1, which rounding puts beside a reserve of .7."""
+
+
 @lawful
 @given(lattice(least=1), st.integers(0, 10))
+@example((LEVEL, np.array([0.4, 1.3, -0.1])), 7)
 def test_descending_with_a_reserve_is_the_obligatory_router_with_an_outside_option(market, tenths):
     same_search(*market, reserve=tenths / 10)
 

@@ -191,7 +191,7 @@ class Descending:
         equal = _equal(waits, bids)
         waiter, until = _highest(waits, equal)
         bidder, limit = _highest(bids, equal)
-        if max(until, limit) <= self.reserve or waiter == bidder == OUTSIDE:
+        if max(until, limit) <= self.reserve + equal or waiter == bidder == OUTSIDE:
             return Award(OUTSIDE, self.reserve)
         if bidder == OUTSIDE or until > limit + equal:
             return Call(waiter, min(until, book.price))
