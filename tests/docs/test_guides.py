@@ -288,6 +288,13 @@ def test_the_files_of_the_page_on_the_gateway_are_read(tmp_path: Path) -> None:
     assert list(ladder) == ["large-low", "large-medium", "large-high"]
 
 
+def test_the_tools_of_the_page_on_agents_are_read(tmp_path: Path) -> None:
+    (block,) = blocks((ROOT / "docs" / "agents.md").read_text(), "yaml")
+    (tmp_path / "pandora.yaml").write_text(block)
+    tools = read_config(tmp_path / "pandora.yaml").specialists
+    assert {name: settings.kind for name, settings in tools.items()} == {"calculator": "mcp", "search": "mcp"}
+
+
 def test_the_experiment_of_its_page_is_read() -> None:
     (block,) = blocks((ROOT / "docs" / "experiments.md").read_text(), "yaml")
     made = experiment("mine", yaml.safe_load(block))

@@ -27,6 +27,7 @@ from tests.support.pages import PAGES, ROOT, blocks, code_blocks, commands, pros
 from tests.support.stand_ins import CHECKS, check_docker
 
 READ = {
+    "agents": "docs/test_guides.py",
     "goals": "router/test_goal_cli.py",
     "collect": "cli/test_collect_cli.py",
     "experiments": "docs/test_guides.py",
