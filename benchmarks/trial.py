@@ -2,9 +2,9 @@
 
 The cost is processor time of one thread for the decision of one `auto` request: without a trial, with a trial
 in which both routers agree, and with one in which a coin is tossed and its row written (SQLite). The
-candidate is a refit of the serving router. The picture draws the evidence of three candidates in simulated
-trials with `learn.evidence.counted`: better by 0.1, equal, and worse by 0.1 of a right answer where the two
-disagree.
+candidate is a refit of the serving router. Pricing a lesson (`learn: {explore: ...}`) comes on top. The picture
+draws the evidence of three candidates in simulated trials with `learn.evidence.counted`: better by 0.1, equal,
+and worse by 0.1 of a right answer where the two disagree.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ from tests.support.tables import generate
 from tools.pages import put
 
 from pandora_router import Never, Router
+from pandora_router.estimators.pooled import Pooled
 from pandora_router.gateway.generation import Challenger, Settings
 from pandora_router.gateway.request import choice
 from pandora_router.gateway.request.trial import toss
 from pandora_router.learn.evidence import CERTAIN, Evidence, Rated, counted
+from pandora_router.learn.exploration import Exploration
 from pandora_router.learn.refit import refit
+from pandora_router.search import kernels
 from pandora_router.store import log
 from pandora_router.store.database import connect
 from pandora_router.store.migrations import migrate
@@ -106,6 +109,23 @@ def _row() -> float:
     return max(spent[1] - spent[0], 0.0)
 
 
+def lessons(specialists: int = 10) -> list[float]:
+    """Milliseconds of processor time to price asking each specialist for what its answer teaches."""
+    rng = np.random.default_rng(2)
+    units = rng.standard_normal((TIMES, 64))
+    units /= np.linalg.norm(units, axis=1, keepdims=True)
+    law = Pooled.fit(units, (rng.random((TIMES, specialists)) < 0.6).astype(float), (0.05, 0.15))
+    known = Exploration(law, law.features(units[:64]), law.predict(units[:64]))
+    worth, features = law.predict(units), law.features(units)
+    kernels.load()
+    spent = []
+    for i in range(TIMES):
+        begun = time.process_time()
+        known.lesson(features[i], worth[i], 2000.0)
+        spent.append(1000.0 * (time.process_time() - begun))
+    return spent
+
+
 def paths(seed: int = 3) -> dict[float, list[float]]:
     """Evidence after each rated session, in powers of ten, below zero against; by the true difference."""
     found = {}
@@ -164,7 +184,7 @@ def main() -> None:
     parser.add_argument("--svg", type=Path)
     asked = parser.parse_args()
     lines = ["| request | requests | processor time in ms, median (interquartile range) |", "|---|---|---|"]
-    for name, spent in cost().items():
+    for name, spent in {**cost(), "the price of a lesson, ten specialists": lessons()}.items():
         low, middle, high = statistics.quantiles(spent, n=4)
         lines.append(f"| {name} | {len(spent)} | {middle:.3f} ({low:.3f} to {high:.3f}) |")
     text = "\n".join(lines)

@@ -157,7 +157,7 @@ SETTINGS = {
             "../shared/data": ".",
             "docs/results.md": "docs/results.md; cat docs/results.md",
         },
-        ("The router is right on", "# Routing on public data"),
+        ("The router: ", "# Routing on public data"),
     ),
     "market-network": Setting(
         (router, page("market-network")),

@@ -1,8 +1,6 @@
-"""The price of exploration: gains against simulation, regret against uniform draws, and its time."""
+"""The price of exploration: gains against simulation, and regret against uniform draws."""
 
 from __future__ import annotations
-
-import time
 
 import numpy as np
 import pytest
@@ -99,22 +97,3 @@ def test_newest_prompts_of_a_router_stand_for_those_to_come() -> None:
     assert made.worth.shape == (64, 3)
     assert made.features.shape[0] == 64
     assert np.isfinite(made.worth).all()
-
-
-def test_a_lesson_of_ten_specialists_takes_less_than_a_third_of_a_millisecond() -> None:
-    """CPU-time, the median of many; the law has 33 weights a specialist."""
-    rng = np.random.default_rng(2)
-    units = rng.standard_normal((400, 64))
-    units /= np.linalg.norm(units, axis=1, keepdims=True)
-    reward = (rng.random((400, 10)) < 0.6).astype(float)
-    law = Pooled.fit(units, reward, (0.05, 0.15))
-    known = Exploration(law, law.features(units[:64]), law.predict(units[:64]))
-    worth = law.predict(units)
-    phi = law.features(units)
-    kernels.load()
-    spent = []
-    for i in range(200):
-        begun = time.process_time()
-        known.lesson(phi[i], worth[i], 2000.0)
-        spent.append(time.process_time() - begun)
-    assert np.median(spent) < 3e-4
