@@ -2,9 +2,9 @@
 
 The cost is processor time of one thread for the decision of one `auto` request: without a trial, with a trial
 in which both routers agree, and with one in which a coin is tossed and its row written (SQLite). The
-candidate is a refit of the serving router. Pricing a lesson (`learn: {explore: ...}`) comes on top. The picture
-draws the evidence of three candidates in simulated trials with `learn.evidence.counted`: better by 0.1, equal,
-and worse by 0.1 of a right answer where the two disagree.
+candidate is a refit of the serving router. Pricing a lesson (`learn: {explore: ...}`) comes on top. The
+picture draws the evidence of three candidates in simulated trials with `learn.evidence.counted`: better by
+0.1, equal, and worse by 0.1 of a right answer where the two disagree.
 """
 
 from __future__ import annotations
