@@ -196,7 +196,7 @@ def test_somebody_opens_an_auction_and_sees_who_looked_bid_and_won(board: Runnin
     page.problems.clear()
     page.screen(1280, 900)
     page.open(board.url)
-    page.press("8")
+    page.press("9")
     page.until("document.title === 'Market · pandora-router'")
     assert page.run("document.querySelectorAll('#bidders ~ div tr[data-row]').length") == 3
     assert page.run("document.querySelectorAll('#auctions ~ div tr[data-row]').length") == 50

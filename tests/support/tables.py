@@ -7,7 +7,7 @@ import numpy as np
 from pandora_router.data import Table, resplit
 
 WORDS = ("sum", "product", "river", "king", "gene", "poem", "angle", "price", "planet", "code")
-NAMES = ("small", "large", "lawyer", "poet")
+NAMES = ("small", "large", "lawyer", "poet", "cook")
 
 
 def generate(
@@ -16,7 +16,7 @@ def generate(
     rng = np.random.default_rng(seed)
     kind = rng.integers(2, size=n)
     prompts, told = [], np.full((n, m), None, dtype=object)
-    skill = 0.3 + 0.4 * np.array([[1, 0, 0.5, 0.2][:m], [0, 1, 0.5, 0.6][:m]])
+    skill = 0.3 + 0.4 * np.array([[1, 0, 0.5, 0.2, 0.7][:m], [0, 1, 0.5, 0.6, 0.4][:m]])
     chance = np.clip(skill[kind] + 0.15 * rng.standard_normal((n, 1)), 0.02, 0.98)
     score = (rng.random((n, m)) < chance).astype(float)
     for i in range(n):
@@ -34,7 +34,7 @@ def generate(
         split=np.full(n, ""),
         specialists=NAMES[:m],
         score=score,
-        fee=np.broadcast_to(np.array([0.01, 0.05, 0.02, 0.03])[:m], (n, m)),
+        fee=np.broadcast_to(np.array([0.01, 0.05, 0.02, 0.03, 0.04])[:m], (n, m)),
         contexts=told if contexts else None,
     )
     return resplit(table, seed=0)

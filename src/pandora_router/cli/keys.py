@@ -139,6 +139,7 @@ def group(name: str, budget: float | None, period: str, store: str) -> None:
     \b
     Examples:
       pandora keys group research --budget 500 --period month
+      pandora keys group interns --budget 5 --period day
       pandora keys add alice --group research --budget 50
     """
     most = None if budget is None else nanodollars(budget)

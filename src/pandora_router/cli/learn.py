@@ -221,6 +221,7 @@ def rollback(store: str) -> None:
     \b
     Examples:
       pandora learn rollback
+      pandora learn rollback --store postgresql://host/pandora
     """
     from pandora_router.store import versions
 
