@@ -16,7 +16,7 @@ from pandora_router.errors import UpstreamError
 from pandora_router.store import accounts, log, queries
 from pandora_router.store.database import Database, connect
 from pandora_router.store.queries import Filter, Window
-from pandora_router.store.rollups import News, news
+from pandora_router.store.rollups import LookEffect, look_effect
 from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Outcome, Settlement
 from pandora_router.store.worker import Reader
 from pandora_router.wires.usage import Usage
@@ -213,11 +213,11 @@ def test_feedback_that_replaces_feedback_is_counted_once(database: Database) -> 
 
 
 def test_news_is_the_choice_that_looks_changed() -> None:
-    assert news(detail("small", "large", looked=True)) == News(True, 0.25)
-    assert news(detail("large", "large", looked=True)) == News(False, 0.0)
-    assert news(detail("small", "large", looked=False)) == News()
-    assert news({}) == News()
-    assert news({"decision": {}}) == News()
+    assert look_effect(detail("small", "large", looked=True)) == LookEffect(True, 0.25)
+    assert look_effect(detail("large", "large", looked=True)) == LookEffect(False, 0.0)
+    assert look_effect(detail("small", "large", looked=False)) == LookEffect()
+    assert look_effect({}) == LookEffect()
+    assert look_effect({"decision": {}}) == LookEffect()
 
 
 def test_reading_sees_one_state_writes_nothing_and_ends_in_time(url: str, database: Database) -> None:

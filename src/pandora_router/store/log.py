@@ -94,10 +94,10 @@ def begin(
 
 def _values(decision: DecisionRow) -> list[Any]:
     """The columns `DECISION` and `NEWS` of a row."""
-    news = rollups.news(decision.detail)
+    effect = rollups.look_effect(decision.detail)
     detail = _JSON(decision.detail)
     asked = decision.specialist if decision.asked is None else decision.asked
-    return [*_PLAIN(decision), asked, int(decision.randomised), detail, int(news.changed), news.gained]
+    return [*_PLAIN(decision), asked, int(decision.randomised), detail, int(effect.changed), effect.gained]
 
 
 def attempt(open_: Transaction, begun: Attempt) -> None:

@@ -51,28 +51,28 @@ _JUDGED = _growing("judged", "hour, specialist, metric, changed", "judgements, t
 
 
 @dataclass(frozen=True)
-class News:
+class LookEffect:
     """Effect of the looks of a decision: whether they changed the choice, and the gain in expected reward."""
 
     changed: bool = False
     gained: float = 0.0
 
 
-def news(detail: Mapping[str, Any]) -> News:
+def look_effect(detail: Mapping[str, Any]) -> LookEffect:
     """Return the effect of looks from the stored form of a decision, `{"decision": Decision.to_dict(), ...}`.
 
     Without looks the specialist with the highest mean would have answered. `gained` is the expected reward of
     the chosen specialist minus that of this one, both after the looks. For a decision without looks, or one
-    that was declined, the result is `News()`.
+    that was declined, the result is `LookEffect()`.
     """
     row = detail.get("decision")
     if not isinstance(row, Mapping) or not row.get("purchases") or not row.get("worth"):
-        return News()
+        return LookEffect()
     worth: Mapping[str, float] = row["worth"]
     means = {name: row["specialists"][name]["mean"] for name in worth}
     first = max(means, key=lambda name: -math.inf if means[name] is None else means[name])
     chosen = row["specialist"]
-    return News(chosen != first, float(worth.get(chosen, 0.0) - worth[first]))
+    return LookEffect(chosen != first, float(worth.get(chosen, 0.0) - worth[first]))
 
 
 def opened(detail: Mapping[str, Any]) -> tuple[str, ...]:
