@@ -4,6 +4,11 @@ Prints a Markdown table with a pair of columns (modules, lines) for each revisio
 tree; the last column counts the lines of the working tree that are code: neither blank nor a
 comment nor inside a docstring. A revision is anything `git rev-parse` knows. `--page` also writes the table
 between the marks of a Markdown page.
+
+`--since` compares with the revision `BASE`, before which the product of today had fewer parts. Its second
+table says which modules of today hold what was added since (`ADDED`), and its last line how many modules,
+lines and lines of code are left for the product as it was: whatever was added inside other modules is still
+in these. The command fails if a module in `ADDED` is gone, was there before, or is one of before renamed.
 """
 
 from __future__ import annotations
@@ -11,14 +16,41 @@ from __future__ import annotations
 import argparse
 import ast
 import subprocess
+import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from tools.pages import put
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "src/pandora_router/"
+BASE = "3b6e3d4"
+ADDED: dict[str, tuple[str, ...]] = {
+    "learning from traffic: refits, trials, exploration, labels, alerts": (
+        "learn/__init__", "learn/drift", "learn/evidence", "learn/exploration", "learn/pace", "learn/refit",
+        "cli/label", "cli/learn", "dashboard/learnt", "estimators/pooled", "gateway/http/learner",
+        "gateway/lessons", "gateway/request/trial", "store/alerts", "store/explored", "store/versions",
+    ),
+    "goals and the curve: budgets as a tree, looks side by side": (
+        "cli/curve", "config/worth", "dashboard/net_value", "router/curve", "router/curve_picture",
+        "search/groups", "search/prefixes", "store/budgets",
+    ),
+    "prices of every part of a call, catalogue of prices, efforts": (
+        "cli/price_notes", "config/price_parts", "config/shorthand", "prices/catalogue", "wires/demand",
+        "wires/own_members",
+    ),
+    "agents: connect, wires that meet, MCP, conversations": (
+        "cli/connect", "config/callables", "gateway/http/mcp_tools", "router/conversation", "specialists/mcp",
+        "wires/translation", "wires/translation_chat", "wires/translation_messages",
+        "wires/translation_responses", "wires/translator",
+    ),
+    "doctor, several hosts on PostgreSQL": (
+        "cli/doctor", "cli/probes", "store/pipeline", "store/pipeline_writer",
+    ),
+    "laws of estimates by likelihood, public benchmarks": ("calibrate/laws", "cli/bench"),
+}  # fmt: skip
+"""What the product of today does and that of `BASE` did not, and the modules that hold it."""
 
 
 def git(*words: str) -> str:
@@ -72,8 +104,11 @@ def main() -> None:
     )
     parser.add_argument("revisions", nargs="*")
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--since", action="store_true", help="what was added, and what is left without it")
     asked = parser.parse_args()
-    printed = table(asked.revisions)
+    printed = table([*asked.revisions, *([BASE] if asked.since else [])])
+    if asked.since:
+        printed += "\n\n" + account(here())
     print(printed)
     if asked.page is not None:
         put(printed, asked.page)
@@ -94,6 +129,33 @@ def table(revisions: list[str]) -> str:
         cells = [f"{counter[room]:,}" if counter[room] else "–" for pair in columns for counter in pair]
         lines.append(f"| {room} | " + " | ".join(cells) + f" | {code[room]:,} |")
     return "\n".join(lines)
+
+
+def account(now: Sequence[tuple[str, str]]) -> str:
+    """What the modules in `ADDED` hold of `now`, and what is left, in Markdown."""
+    check(git("diff", "--name-only", "-M", "--diff-filter=A", BASE, "--", PACKAGE).split())
+    lines = ["| added since | modules | lines | code |", "| --- | ---: | ---: | ---: |"]
+    for what, names in ADDED.items():
+        chosen = [text for path, text in now if path.removeprefix(PACKAGE).removesuffix(".py") in names]
+        lines.append(f"| {what} | {sizes(chosen)} |")
+    every = {f"{PACKAGE}{name}.py" for names in ADDED.values() for name in names}
+    lines.append(f"| all of it | {sizes([text for path, text in now if path in every])} |")
+    lines.append(f"| what is left | {sizes([text for path, text in now if path not in every])} |")
+    return "\n".join(lines)
+
+
+def check(new: Collection[str]) -> None:
+    """End with an error if `ADDED` names a module that is not new since `BASE`."""
+    names = [f"{PACKAGE}{name}.py" for names in ADDED.values() for name in names]
+    wrong = [name for name in names if name not in new or names.count(name) > 1]
+    if wrong:
+        sys.exit(f"not new since {BASE}, gone, or named twice: {', '.join(wrong)}")
+
+
+def sizes(texts: Sequence[str]) -> str:
+    """Modules, lines and lines of code as cells of a table."""
+    lines = sum(len(text.splitlines()) for text in texts)
+    return f"{len(texts):,} | {lines:,} | {sum(map(code_lines, texts)):,}"
 
 
 if __name__ == "__main__":
