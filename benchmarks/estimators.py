@@ -26,9 +26,9 @@ from benchmarks.folders import DATA, SCORED
 from benchmarks.kept import CACHE, Cell, Made, kept, paired, per_prompt, write_json
 from pandora_router.data import Free, Table, carve
 from pandora_router.data.importers import read_folder
+from pandora_router.estimators.linear import fit_ridge, grouped_folds
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.stack.boosted import Boosted
-from pandora_router.estimators.stack.heads import fit_ridge, grouped_folds
 from pandora_router.estimators.stack.peek import Peek
 from pandora_router.router import Router, StackRecipe
 

@@ -17,9 +17,8 @@ import numpy as np
 
 from benchmarks.folders import load
 from pandora_router.estimators.embedders.embedder import default_embedder
-from pandora_router.estimators.nearest import EFFORT, LINKS, Edges, Exact
-from pandora_router.estimators.quantised import CANDIDATES as SEARCH
-from pandora_router.estimators.quantised import Graph, Packing, unit_rows
+from pandora_router.estimators.nearest import CANDIDATES as SEARCH
+from pandora_router.estimators.nearest import EFFORT, LINKS, Edges, Exact, Graph, Packing, unit_rows
 
 
 def with_faiss(rows: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

@@ -21,8 +21,8 @@ import numpy as np
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Predictor
+from pandora_router.estimators.linear import grouped_folds
 from pandora_router.estimators.rewards import blend_weights, filled_mean
-from pandora_router.estimators.stack.heads import grouped_folds
 from pandora_router.estimators.states import Saved
 from pandora_router.router import StackRecipe, TransformerRecipe
 from pandora_router.types import Advance, Contexts, Matrix, Vector

@@ -36,7 +36,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/oracles/test_index.py::test_inverse_is_exact_to_eight_units_in_the_last_place",
         "tests/oracles/test_index.py::test_compiled_twins",
     ),
-    "search/simulation.py": (
+    "search/payoffs.py": (
         "tests/oracles/test_payoffs.py::test_a_box_that_was_opened_before_is_worth_its_value_and_its_refund_once",
         "tests/oracles/test_payoffs.py::test_a_lost_box_still_moves_with_the_others",
     ),
@@ -118,7 +118,7 @@ class Mutant:
 
 MUTANTS = (
     Mutant("named", "index.py", "LINEAR = 9.0 ", "LINEAR = 5.0 "),
-    Mutant("named", "search/simulation.py", "worth -= trace.refunded", "worth -= 0.0"),
+    Mutant("named", "search/payoffs.py", "worth -= trace.refunded", "worth -= 0.0"),
     Mutant("named", "calibrate/reward_mean.py", "SLOPE = (0.75, 0.2)", "SLOPE = (0.75, 0.4)"),
     Mutant(
         "named",

@@ -12,10 +12,9 @@ import pytest
 from benchmarks.bidding_network import services_here
 
 from pandora_router.bidding.auctioneer import Auctioneer
-from pandora_router.bidding.bidder_side import RouterSide
 from pandora_router.bidding.platform_http import Market
 from pandora_router.bidding.rules import RouterBeliefs, Rules
-from pandora_router.bidding.service import BidderService
+from pandora_router.bidding.service import BidderService, RouterSide
 from pandora_router.bidding.wire import Offer, bidder_key
 from pandora_router.errors import UsageError
 from pandora_router.prices import Tariff

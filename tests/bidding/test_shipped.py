@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from benchmarks.bidding_network import SimulatedMarket, play_and_compare, services_here
 
-from pandora_router.bidding.bidder_side import RouterSide
 from pandora_router.bidding.rules import Rules
+from pandora_router.bidding.service import RouterSide
 from pandora_router.bidding.wire import Offer
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import Standing

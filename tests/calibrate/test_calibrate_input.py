@@ -28,7 +28,7 @@ from pandora_router.calibrate.reward_mean import SLOPE
 from pandora_router.calibrate.signal_states import KIND
 from pandora_router.errors import UsageError
 from pandora_router.folders import kinds
-from pandora_router.folders.tensors import packed, unpacked
+from pandora_router.folders.saved import packed, unpacked
 
 RNG = np.random.default_rng(0)
 F = RNG.random((40, 2))

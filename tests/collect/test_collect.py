@@ -28,7 +28,7 @@ from pandora_router.specialists.chat_settings import Asking
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.specialist import Answer, Request
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.transport.retries import RateLimit
+from pandora_router.transport.failures import RateLimit
 from tests.support.upstream import ODD, PRICE_IN, PRICE_OUT, SECRET, Upstream
 
 PRICES = Tariff(PRICE_IN, PRICE_OUT)

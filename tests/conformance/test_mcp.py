@@ -80,7 +80,7 @@ CLIENT = """
 import asyncio, sys
 from pandora_router.specialists.mcp import HttpServer, McpTool
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.transport.retries import RateLimit
+from pandora_router.transport.failures import RateLimit
 
 base, _, path = sys.argv[-1].rpartition("/") if sys.argv[-1].endswith("/mcp") else (sys.argv[-1], "", "")
 server = HttpServer(Endpoint(base), path, RateLimit(1))

@@ -11,9 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
-from pandora_router.dashboard import login
 from pandora_router.dashboard.layout import PAGES, amount
-from pandora_router.dashboard.page_request import ROOT
+from pandora_router.dashboard.page_request import ROOT, key_in, sign
 from pandora_router.dashboard.reconcile import read_bill
 from pandora_router.dashboard.today import whole_steps
 from pandora_router.errors import UsageError
@@ -223,8 +222,8 @@ def test_without_an_admin_key_nothing_is_seen(tmp_path: Path) -> None:
         later = f"{key}.{int(expires) + 1}.{mark}"
         for forged in (later, f"{key}.{expires}.{'0' * 64}", f"{key}.x.{mark}", key, "..", "é.1.é"):
             assert running.ask(ROOT, cookie=f"{name}={quote(forged)}").status == 303
-        assert login.key_in("00" * 32, login.sign("00" * 32, "k", 100), 99.0) == "k"
-        assert login.key_in("00" * 32, login.sign("00" * 32, "k", 100), 100.0) is None
+        assert key_in("00" * 32, sign("00" * 32, "k", 100), 99.0) == "k"
+        assert key_in("00" * 32, sign("00" * 32, "k", 100), 100.0) is None
         out = running.ask(f"{ROOT}/logout", "POST", "", origin=running.origin, cookie=value)
         assert "Max-Age=0" in out.headers["set-cookie"]
         secure = running.ask(

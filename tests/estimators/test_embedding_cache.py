@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pandora_router.estimators.embedders import cache
-from pandora_router.estimators.embedders.cache import Cached
-from pandora_router.folders import tensors
+from pandora_router.estimators.embedders import embedder
+from pandora_router.estimators.embedders.embedder import Cached
+from pandora_router.folders.saved import write_arrays
 from tests.support.embedders import CallableEmbedder
 
 
@@ -35,7 +35,7 @@ def test_a_text_is_embedded_once_also_by_the_next_process(tmp_path: Path) -> Non
     second = Cached(CallableEmbedder("lengths", count), tmp_path)
     np.testing.assert_array_equal(second.embed(["bb", "a"]), rows[[1, 0]])
     assert count.seen == ["a", "bb"]
-    assert [path.suffix for path in tmp_path.rglob("*") if path.is_file()] == [cache.ENDING]
+    assert [path.suffix for path in tmp_path.rglob("*") if path.is_file()] == [embedder.ENDING]
 
 
 def test_embedders_of_different_names_do_not_share(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_embedders_of_different_names_do_not_share(tmp_path: Path) -> None:
 def test_a_broken_segment_is_passed_over(tmp_path: Path, damage: bytes) -> None:
     count = Counting()
     Cached(CallableEmbedder("lengths", count), tmp_path).embed(["a"])
-    [segment] = tmp_path.rglob(f"*{cache.ENDING}")
+    [segment] = tmp_path.rglob(f"*{embedder.ENDING}")
     segment.write_bytes(damage)
     rows = Cached(CallableEmbedder("lengths", count), tmp_path).embed(["a"])
     assert count.seen == ["a", "a"]
@@ -72,15 +72,15 @@ def sparse(path: Path) -> None:
 
 
 def misshaped(path: Path) -> None:
-    tensors.store(path, {"keys": np.zeros((3, 32), np.uint8), "vectors": np.zeros((3, 2, 2), np.float32)})
+    write_arrays(path, {"keys": np.zeros((3, 32), np.uint8), "vectors": np.zeros((3, 2, 2), np.float32)})
 
 
 def not_finite(path: Path) -> None:
-    tensors.store(path, {"keys": np.zeros((1, 32), np.uint8), "vectors": np.full((1, 2), np.nan, np.float32)})
+    write_arrays(path, {"keys": np.zeros((1, 32), np.uint8), "vectors": np.full((1, 2), np.nan, np.float32)})
 
 
 def whole_numbers(path: Path) -> None:
-    tensors.store(path, {"keys": np.zeros((1, 32), np.uint8), "vectors": np.zeros((1, 2), np.int64)})
+    write_arrays(path, {"keys": np.zeros((1, 32), np.uint8), "vectors": np.zeros((1, 2), np.int64)})
 
 
 def pipe(path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_hostile_segment_is_passed_over_in_little_memory(
 ) -> None:
     kept = Cached(CallableEmbedder("lengths", Counting()), tmp_path)
     kept.embed(["a"])
-    made(kept.shelf / f"0{cache.ENDING}")
+    made(kept.shelf / f"0{embedder.ENDING}")
     tracemalloc.start()
     try:
         again = Cached(CallableEmbedder("lengths", Counting()), tmp_path)
@@ -110,12 +110,12 @@ def test_texts_are_not_written(tmp_path: Path) -> None:
 
 
 def test_many_small_segments_are_folded_into_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "SEGMENTS", 5)
+    monkeypatch.setattr(embedder, "SEGMENTS", 5)
     count = Counting()
     kept = Cached(CallableEmbedder("lengths", count), tmp_path)
     for n in range(13):
         kept.embed(["x" * n])
-    assert len(list(tmp_path.rglob(f"*{cache.ENDING}"))) <= 6
+    assert len(list(tmp_path.rglob(f"*{embedder.ENDING}"))) <= 6
     Cached(CallableEmbedder("lengths", count), tmp_path).embed(["x" * n for n in range(13)])
     assert len(count.seen) == 13
 

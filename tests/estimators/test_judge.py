@@ -24,7 +24,7 @@ from pandora_router.specialists.specialist import Unanswered
 from pandora_router.specialists.templates import Template
 from pandora_router.testing import check_estimator
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.transport.retries import RateLimit
+from pandora_router.transport.failures import RateLimit
 from tests.support.upstream import PRICE_IN, PRICE_OUT, Upstream
 
 

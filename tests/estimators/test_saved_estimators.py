@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.embedders.cache import Cached
-from pandora_router.estimators.embedders.embedder import default_embedder
+from pandora_router.estimators.embedders.embedder import Cached, default_embedder
 from pandora_router.estimators.extended import Extended
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.stack.boosted import Boosted, Trees

@@ -33,7 +33,7 @@ from pandora_router.evaluate.campaign import Campaign
 from pandora_router.evaluate.estimates import estimates, recipe_of, table_of
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.trials import trial_of
-from pandora_router.folders import tensors
+from pandora_router.folders.saved import read_arrays, write_arrays
 from pandora_router.router.inspection import Inspection
 from pandora_router.run import Pool, on_one_core
 from tests.support.command import pandora
@@ -156,16 +156,16 @@ def test_the_same_seed_gives_the_same_results_with_and_without_cache(ran: Path, 
 
 
 def misshaped(path: Path) -> None:
-    arrays = tensors.stored(path)
-    tensors.store(path, {**arrays, "test_g": arrays["test_g"][:-1]})
+    arrays = read_arrays(path)
+    write_arrays(path, {**arrays, "test_g": arrays["test_g"][:-1]})
 
 
 def incomplete(path: Path) -> None:
-    tensors.store(path, {name: a for name, a in tensors.stored(path).items() if name != "calibration_f0"})
+    write_arrays(path, {name: a for name, a in read_arrays(path).items() if name != "calibration_f0"})
 
 
 def of_strange_names(path: Path) -> None:
-    tensors.store(path, {**tensors.stored(path), "some_rows": np.zeros(3)})
+    write_arrays(path, {**read_arrays(path), "some_rows": np.zeros(3)})
 
 
 def truncated(path: Path) -> None:
@@ -188,7 +188,7 @@ def test_spoilt_estimates_in_the_cache_are_made_anew(
     again = estimates(experiment, table, 1, tmp_path / "cache")
     same = {name: np.array_equal(again[name], first[name], equal_nan=True) for name in first}
     assert all(same[name] for name in same if name != "seconds")
-    assert tensors.stored(path).keys() == first.keys()
+    assert read_arrays(path).keys() == first.keys()
 
 
 def test_an_interrupted_run_is_clean_and_goes_on(ran: Path, tmp_path: Path) -> None:

@@ -22,8 +22,7 @@ from pandora_router.data import load, save
 from pandora_router.errors import UsageError
 from pandora_router.folders import publication
 from pandora_router.folders.kinds import check_output
-from pandora_router.folders.saved import NEEDS, Saved, fill, saved_from
-from pandora_router.folders.tensors import packed, unpacked
+from pandora_router.folders.saved import NEEDS, Saved, fill, packed, saved_from, unpacked
 from tests.support.command import pandora
 from tests.support.tables import generate
 

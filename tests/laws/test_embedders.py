@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import embedder as embedders
-from pandora_router.estimators.embedders.cache import Cached
 from pandora_router.estimators.embedders.embedder import (
+    Cached,
     Embedder,
     Joined,
     default_embedder,

@@ -6,11 +6,10 @@ import lightgbm
 import numpy as np
 import pytest
 
-from pandora_router.estimators import quantised
+from pandora_router.estimators import nearest
 from pandora_router.estimators.embedders.embedder import WordVectors, default_embedder, normalised
-from pandora_router.estimators.nearest import Exact
+from pandora_router.estimators.nearest import Exact, Packed, Packing
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.estimators.quantised import Packed, Packing
 from pandora_router.estimators.stack.ensemble import Ensemble
 from pandora_router.search import kernels
 from tests.support.embedders import CallableEmbedder
@@ -94,7 +93,7 @@ def test_the_largest_entries_are_those_of_a_stable_sort(kind: str, k: int) -> No
 
 
 def test_inner_products_of_codes_stay_exact_in_single_precision() -> None:
-    assert quantised.WIDTH * quantised.HIGHEST**2 < 2**24
+    assert nearest.WIDTH * nearest.HIGHEST**2 < 2**24
 
 
 def test_packed_neighbours_are_nearly_those_of_the_vectors_themselves() -> None:

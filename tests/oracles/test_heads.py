@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge as Oracle
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.tfidf import TfidfSvd
-from pandora_router.estimators.stack.heads import fit_ridge, grouped_folds
+from pandora_router.estimators.linear import fit_ridge, grouped_folds
 
 
 def test_a_head_is_scikit_learns_ridge_column_by_column_with_missing_cells() -> None:

@@ -15,9 +15,18 @@ from sklearn.neighbors import NearestNeighbors
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import normalised
-from pandora_router.estimators.nearest import EFFORT, LINKS, Edges, Exact
+from pandora_router.estimators.nearest import (
+    CANDIDATES,
+    EFFORT,
+    LINKS,
+    Edges,
+    Exact,
+    Graph,
+    Packed,
+    Packing,
+    unit_rows,
+)
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.estimators.quantised import CANDIDATES, Graph, Packed, Packing, unit_rows
 from pandora_router.search import kernels
 from tests.support.embedders import CallableEmbedder
 

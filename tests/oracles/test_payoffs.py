@@ -11,11 +11,14 @@ from pandora_router.boxes import Costs, Draws, Independent, Joint
 from pandora_router.search import Committing, Held, Obligatory, State, committing_payoffs, drive, reveal
 from pandora_router.search.payoffs import (
     discrete_payoffs,
+    lost_boxes,
     normal_payoffs,
     outside_options,
+    plain_payoffs,
     reservation_prices,
+    simulated_payoffs,
+    stream,
 )
-from pandora_router.search.simulation import lost_boxes, plain_payoffs, simulated_payoffs, stream
 from tests.support.instances import make
 
 SEEDS = range(25)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pandora_router.bidding.bidder_side import RouterSide
+from pandora_router.bidding.service import RouterSide
 from pandora_router.bidding.wire import Offer
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import EmpiricalDraws, FittedSignal
@@ -22,7 +22,7 @@ from pandora_router.estimators.set_layer import SetEstimate
 from pandora_router.evaluate.arms import BY_NAME, Shipped
 from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.trials import trial_of
-from pandora_router.folders import tensors
+from pandora_router.folders.saved import read_arrays, write_arrays
 from pandora_router.prices import FREE
 from pandora_router.router import Router, StackRecipe
 from pandora_router.router.recipes import SetRecipe
@@ -205,7 +205,7 @@ def test_features_that_an_older_version_kept_are_made_anew(tmp_path: Path) -> No
     found = table_of(asked, tmp_path)
     first = estimates(asked, found, 1, tmp_path / "cache")
     [path] = (tmp_path / "cache").iterdir()
-    tensors.store(path, {name: array for name, array in first.items() if not name.endswith("_read")})
+    write_arrays(path, {name: array for name, array in first.items() if not name.endswith("_read")})
     again = estimates(asked, found, 1, tmp_path / "cache")
     assert trial_of(again, 0).sets is not None
-    assert again.keys() == first.keys() == tensors.stored(path).keys()
+    assert again.keys() == first.keys() == read_arrays(path).keys()

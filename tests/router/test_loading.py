@@ -18,7 +18,7 @@ from pandora_router import folders
 from pandora_router.errors import UsageError
 from pandora_router.estimators.stack.ensemble import Ensemble
 from pandora_router.folders.kinds import seal_of
-from pandora_router.folders.tensors import packed, unpacked
+from pandora_router.folders.saved import packed, unpacked
 from pandora_router.router import NeighbourRecipe, Router, StackRecipe
 from pandora_router.router.artifact import KEY, KEY_FILE
 from tests.support.tables import generate

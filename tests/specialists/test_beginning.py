@@ -29,7 +29,7 @@ from pandora_router.specialists.sampling import Sampling
 from pandora_router.specialists.specialist import Message, Request, Unanswered
 from pandora_router.testing import check_specialist
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.transport.retries import RateLimit
+from pandora_router.transport.failures import RateLimit
 from pandora_router.types import Contexts, Matrix
 from pandora_router.wires.look import shown
 from tests.support.provider import Provider

@@ -28,7 +28,7 @@ from pandora_router.specialists.sampling import Sampling
 from pandora_router.specialists.specialist import Answer, Request, Specialist, Unanswered
 from pandora_router.specialists.templates import MATHEMATICS, NAMED, PLAIN, Template, few_shot
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.transport.retries import RateLimit
+from pandora_router.transport.failures import RateLimit
 from pandora_router.wires.look import read_head
 from tests.support.upstream import PRICE_IN, PRICE_OUT, Upstream
 

@@ -24,8 +24,7 @@ from pandora_router.specialists.threads import wait_for
 from pandora_router.transport import connections
 from pandora_router.transport.client import HttpCall, parse, post, probe, too_deep
 from pandora_router.transport.endpoint import REMOVED, Endpoint, Redaction, ReplyLimits, checked_key
-from pandora_router.transport.failures import Failed
-from pandora_router.transport.retries import GaveUp, RateLimit, retried, waited
+from pandora_router.transport.failures import Failed, GaveUp, RateLimit, retried, waited
 from pandora_router.wires.events import EventTooLarge, Frames, data_of
 from tests.support.raw_server import for_ever, raw_server, reply
 

@@ -1,8 +1,7 @@
 """The market over a network: specialists are services that bid, and a platform holds the auctions.
 
     wire             the messages as JSON: offers, replies, deliveries, notices; signatures
-    service          a bidder as an HTTP service: inspects if that pays, replies, delivers
-    bidder_side      what a bidder keeps to itself: a router with its specialist
+    service          a bidder: what it keeps to itself; an HTTP service that inspects, replies, delivers
     participants     the platform's side of a bidder: a service (/offers) or a plain endpoint (by proxy)
     rules            mechanism, reserve and deadlines; the platform's own estimates for a prompt
     platform         one prompt from the calls to the answer: rounds, award, delivery, runner-up

@@ -27,10 +27,10 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pandora_router.bidding.auctioneer import Auctioneer, BidderStandings
-from pandora_router.bidding.bidder_side import request_of
 from pandora_router.bidding.participants import ProxyParticipant, Terms
 from pandora_router.bidding.platform import AuctionResult, answered
 from pandora_router.bidding.rules import Beliefs
+from pandora_router.bidding.service import request_of
 from pandora_router.bidding.wire import LARGEST, Id, OfferMessage, broken
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.specialists.specialist import Specialist

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pandora_router.bidding.auctioneer import Auctioneer
-from pandora_router.bidding.bidder_side import RouterSide
 from pandora_router.bidding.platform_http import Market
 from pandora_router.bidding.rules import Even, Reputation, RouterBeliefs, Rules
-from pandora_router.bidding.service import BidderService, BidderTally
+from pandora_router.bidding.service import BidderService, BidderTally, RouterSide
 from pandora_router.config.services import MarketSettings
 from pandora_router.config.shared import Builder
 from pandora_router.errors import UsageError

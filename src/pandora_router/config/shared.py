@@ -20,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pandora_router.errors import UsageError
 from pandora_router.specialists.specialist import Specialist
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.transport.retries import RateLimit
+from pandora_router.transport.failures import RateLimit
 
 if TYPE_CHECKING:
     from pandora_router.config.file import Config

@@ -1,8 +1,7 @@
 """The dashboard: pages on the store's data, rendered on the server; `/dashboard` of `pandora serve`.
 
     site          the ASGI application: paths, access, security headers, errors
-    login         a signed cookie for holders of an admin key
-    page_request  a parsed request: page, time window, filters; links that keep them
+    page_request  a parsed request: page, time window, filters, links that keep them; who may ask
     markup        HTML elements; text is escaped unless it is already markup
     layout        the frame of a page, tables (also as CSV), tiles, charts
     net_value     net value of the router and of other ways to route

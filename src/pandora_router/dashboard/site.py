@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qs
 
 from pandora_router.bidding.rules import Reputation
-from pandora_router.dashboard import learnt, login
+from pandora_router.dashboard import learnt
 from pandora_router.dashboard.auctions import auction, market
 from pandora_router.dashboard.calibration import calibration
 from pandora_router.dashboard.decision import decision
@@ -29,7 +29,17 @@ from pandora_router.dashboard.keys import keys
 from pandora_router.dashboard.layout import KINDS, Page, asset, document, render
 from pandora_router.dashboard.looks import looks
 from pandora_router.dashboard.markup import tag
-from pandora_router.dashboard.page_request import ROOT, PageRequest, clean
+from pandora_router.dashboard.page_request import (
+    COOKIE,
+    ROOT,
+    PageRequest,
+    clean,
+    cookies_in,
+    enter,
+    same_origin,
+    session,
+    set_cookie,
+)
 from pandora_router.dashboard.reconcile import LARGEST, read_bill, reconcile
 from pandora_router.dashboard.specialists import specialists
 from pandora_router.dashboard.today import today
@@ -120,7 +130,7 @@ class Dashboard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        cookies = login.cookies(headers)
+        cookies = cookies_in(headers)
         request = PageRequest.read(scope, cookies.get("pandora-theme", ""))
         try:
             answer = await self._answer(scope, headers, cookies, request, receive)
@@ -153,7 +163,7 @@ class Dashboard:
             return _problem(
                 request, 403, "Without keys the dashboard answers to 127.0.0.1 and localhost only."
             )
-        if method == "POST" and not login.same_origin(headers):
+        if method == "POST" and not same_origin(headers):
             return _problem(request, 403, "Forms are accepted from pages of this server only.")
         secure = scope.get("scheme") == "https" or headers.get("x-forwarded-proto") == "https"
         if path == "login":
@@ -162,7 +172,7 @@ class Dashboard:
         if serving.keys and person is None:
             return Reply(b"", 303, HTML, {"location": f"{ROOT}/login"})
         if (method, path) == ("POST", "logout"):
-            gone = login.set_cookie("", secure=secure, seconds=0)
+            gone = set_cookie("", secure=secure, seconds=0)
             return Reply(b"", 303, HTML, {"location": f"{ROOT}/login", "set-cookie": gone})
         if (method, path) == ("POST", learnt.PATH):
             return await self._go_back(request, receive)
@@ -238,20 +248,20 @@ class Dashboard:
         return self._secret
 
     async def _person(self, cookies: Mapping[str, str], request: PageRequest) -> Key | None:
-        cookie = cookies.get(login.COOKIE, "")
+        cookie = cookies.get(COOKIE, "")
         if not cookie:
             return None
         secret = await self._shared_secret()
-        return await self._reader.run(lambda open_: login.session(open_, secret, cookie, request.now))
+        return await self._reader.run(lambda open_: session(open_, secret, cookie, request.now))
 
     async def _login(self, method: str, request: PageRequest, receive: Receive, *, secure: bool) -> Reply:
         wrong = ""
         if method == "POST":
             sent = await _form(receive, 4096)
             secret, shown = await self._shared_secret(), sent.get("key", "").strip()
-            cookie = await self._reader.run(lambda open_: login.enter(open_, secret, shown, request.now))
+            cookie = await self._reader.run(lambda open_: enter(open_, secret, shown, request.now))
             if cookie is not None:
-                told_ = {"location": ROOT, "set-cookie": login.set_cookie(cookie, secure=secure)}
+                told_ = {"location": ROOT, "set-cookie": set_cookie(cookie, secure=secure)}
                 return Reply(b"", 303, HTML, told_)
             wrong = "This is not an admin key."
         field_ = tag(

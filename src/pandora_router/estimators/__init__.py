@@ -1,8 +1,8 @@
 """Estimators: predict the reward of each specialist for a prompt, from cheap to costly.
 
-    embedders/                       texts to unit vectors; `cache` keeps vectors on disk
-    nearest, quantised, neighbours   the cheap estimate f: mean reward of the k nearest known prompts
-    linear                           a faster f: ridge regression on a few components of the embedding
+    embedders/                       texts to unit vectors, which `Cached` keeps on disk
+    nearest, neighbours              the cheap estimate f: mean reward of the k nearest known prompts
+    linear                           ridge regressions; a faster f on a few components of the embedding
     pooled                           f after a refit: neighbours and a linear model that reads single scores
     stack/                           the default costly estimate g: gradient-boosted trees, maybe with a peek
     transformer/                     the paper's g: fine-tuned with torch, served by ONNX Runtime

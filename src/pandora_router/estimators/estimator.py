@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.folders.saved import Saved
 from pandora_router.specialists.threads import Worker
-from pandora_router.transport.retries import Place, RateLimit
+from pandora_router.transport.failures import Place, RateLimit
 from pandora_router.types import Contexts, Matrix, Vector
 
 

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder
 from pandora_router.estimators.estimator import Predictor, unseen
+from pandora_router.estimators.linear import Ridge, fit_ridge, grouped_folds
 from pandora_router.estimators.rewards import checked_reward
-from pandora_router.estimators.stack.heads import Ridge, fit_ridge, grouped_folds
 from pandora_router.estimators.states import Saved, estimator_of, write
 from pandora_router.types import Contexts, Matrix
 

@@ -23,8 +23,19 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors, normalised
 from pandora_router.estimators.embedders.tfidf import fitted_embedder
 from pandora_router.estimators.estimator import PromptsOnly
-from pandora_router.estimators.nearest import EXACT_UP_TO, Complete, Edges, Exact, can_build
-from pandora_router.estimators.quantised import WIDTH, Codes, Graph, Packed, Packing, unit_rows
+from pandora_router.estimators.nearest import (
+    EXACT_UP_TO,
+    WIDTH,
+    Codes,
+    Complete,
+    Edges,
+    Exact,
+    Graph,
+    Packed,
+    Packing,
+    can_build,
+    unit_rows,
+)
 from pandora_router.estimators.rewards import checked_reward, filled_mean, with_more
 from pandora_router.estimators.states import Saved, embedder_from, embedder_state, read, restorable, write
 from pandora_router.run.runner import InPlace, Runner

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pandora_router.estimators.embedders.embedder import Embedder
+from pandora_router.estimators.linear import grouped_folds
 from pandora_router.estimators.rewards import checked_contexts
 from pandora_router.estimators.stack.agreement import Saying, saying
 from pandora_router.estimators.stack.boosted import Boosted
 from pandora_router.estimators.stack.ensemble import Ensemble, Trees, grow
-from pandora_router.estimators.stack.heads import grouped_folds
 from pandora_router.estimators.states import Saved
 from pandora_router.types import Advance, Contexts, Mask, Matrix, Positions, Vector, silent
 from pandora_router.wires.look import read_head

@@ -100,8 +100,7 @@ def estimator_of(saved: Saved, *, embedder: Embedder | None = None) -> Predictor
 
 def embedder_state(embedder: Embedder) -> Saved:
     """The embedder's state: TF-IDF and joined embedders complete, any other by its name."""
-    from pandora_router.estimators.embedders.cache import Cached
-    from pandora_router.estimators.embedders.embedder import Joined
+    from pandora_router.estimators.embedders.embedder import Cached, Joined
     from pandora_router.estimators.embedders.tfidf import TfidfSvd
 
     inner = embedder.inner if isinstance(embedder, Cached) else embedder

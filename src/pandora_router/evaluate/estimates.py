@@ -26,7 +26,7 @@ from pandora_router.data.joins import beside
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import USUAL, Experiment
 from pandora_router.evaluate.trials import sign_names, signs_of
-from pandora_router.folders import tensors
+from pandora_router.folders.saved import read_arrays, write_arrays
 from pandora_router.router.out_of_fold import Part, ask, cheap_estimates, knowing, out_of_fold
 from pandora_router.router.recipes import NeighbourRecipe, SetRecipe, StackRecipe
 from pandora_router.router.table_fit import parted
@@ -156,14 +156,14 @@ def estimates(
     arrays = _kept(path, experiment, split)
     if arrays is None:
         arrays = _make(experiment, split, table, seed, progress)
-        tensors.store(path, arrays)
+        write_arrays(path, arrays)
     return arrays
 
 
 def _kept(path: Path, experiment: Experiment, split: Table) -> Made | None:
     """The arrays in the cache; None if the file is missing, damaged, or not that of this split."""
     try:
-        arrays = tensors.stored(path)
+        arrays = read_arrays(path)
         rows = dict(zip(PARTS, map(len, parted(split)[:3]), strict=True))
         wanted = {"standing": (2,), "together": (), "repeated": (), "seconds": ()}
         for part, count in rows.items():

@@ -2,8 +2,7 @@
 
     kinds        what a folder is (`Kind`), its manifest, seal and signature; what may be written where
     publication  `write` and `read` for folders, `replacing` and `replace_file` for files: whole or not at all
-    tensors      named arrays as bytes and back, without pickle, archives or compression
-    saved        a fitted model as plain values, and those values as files
+    saved        a fitted model as plain values, those values as files, and named arrays as bytes
 
 A folder of ours holds `manifest.json` and a subfolder `data-TOKEN` with the files. The manifest says what the
 folder is (format, version), which subfolder is current, and the size and SHA-256 of every file in it.

@@ -22,8 +22,8 @@ from pandora_router.calibrate.set_signal import SetSignal
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor, Query, unseen
 from pandora_router.estimators.extended import Extended
+from pandora_router.estimators.linear import grouped_folds
 from pandora_router.estimators.set_layer import SetEstimate
-from pandora_router.estimators.stack.heads import grouped_folds
 from pandora_router.router.driver import finish
 from pandora_router.text import lone_surrogate, unfit_for_name
 from pandora_router.types import Matrix, Vector

@@ -31,8 +31,8 @@ from pandora_router.search import kernels
 from pandora_router.search.drive import drive, reveal
 from pandora_router.search.gradient import KnowledgeGradient
 from pandora_router.search.payoffs import outside_options
+from pandora_router.search.payoffs import stream as normal_stream
 from pandora_router.search.policies import NOBODY, Committing, Held, Obligatory, Rollout, best_plan
-from pandora_router.search.simulation import stream as normal_stream
 from pandora_router.search.state import Action, Inspect, Policy, Select, State, Trace
 from pandora_router.types import Matrix, Positions, Progress, Vector
 

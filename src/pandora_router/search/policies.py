@@ -25,8 +25,8 @@ from pandora_router.search.payoffs import (
     normal_law,
     outside_options,
     reservation_prices,
+    simulated_payoffs,
 )
-from pandora_router.search.simulation import simulated_payoffs
 from pandora_router.search.state import (
     Action,
     Inspect,

@@ -17,8 +17,7 @@ from pandora_router.specialists.chat_settings import Asking
 from pandora_router.specialists.specialist import Answer, Beginning, Request, Unanswered
 from pandora_router.transport.client import EventStream, HttpCall, encoded, parse
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.transport.failures import Failed
-from pandora_router.transport.retries import GaveUp, Place, RateLimit, Tried, most_charged, retried
+from pandora_router.transport.failures import Failed, GaveUp, Place, RateLimit, Tried, most_charged, retried
 from pandora_router.wires.chat import Chat
 from pandora_router.wires.demand import demand_of
 from pandora_router.wires.events import DONE

@@ -30,8 +30,7 @@ from pandora_router.prices import Tariff
 from pandora_router.specialists.chat_settings import Asking
 from pandora_router.specialists.specialist import Answer, Beginning, Request, Unanswered
 from pandora_router.specialists.threads import in_thread
-from pandora_router.transport.failures import Failed
-from pandora_router.transport.retries import RateLimit
+from pandora_router.transport.failures import Failed, RateLimit
 from pandora_router.wires.wire import TOKEN_LIMITS
 
 _LOADED: dict[tuple[int, str, int, int, str], Any] = {}

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from pandora_router.errors import UpstreamError
 from pandora_router.transport.client import HttpCall, encoded, parse
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.transport.retries import RateLimit
+from pandora_router.transport.failures import RateLimit
 
 VERSION = "2025-11-25"
 """The version that is asked for; a server may answer with an older one, which is then used."""

@@ -2,13 +2,12 @@
 
 Replies are parsed by httptools (extra [http]; imported when the first call is made).
 
-    failures         Failed: one failed call, and what that means for the next call
+    failures         Failed: one failed call; retries after a transient failure; limits on calls
     endpoint         Endpoint: address, key (removed from everything a server sends), timeout, size limits
     connections      HTTP/1.1 connections
     connection_pool  opens connections, through a proxy if asked to, and keeps them
     relay            Relay: one call whose reply is passed on unchanged
     client           HttpCall: one call whose reply is read at once or as a stream, within a deadline
-    retries          retry after a transient failure; limits on concurrent calls and on calls per minute
     asgi             reading requests of an ASGI server; serving an ASGI application
 
 This module imports nothing; import from the modules above.

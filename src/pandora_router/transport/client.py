@@ -23,9 +23,8 @@ from itertools import accumulate
 from typing import Any
 
 from pandora_router.transport.endpoint import Endpoint, Redaction
-from pandora_router.transport.failures import Failed
+from pandora_router.transport.failures import Failed, waited
 from pandora_router.transport.relay import Relay
-from pandora_router.transport.retries import waited
 from pandora_router.wires.events import EventTooLarge, Frames, data_of
 
 DEEPEST = 64

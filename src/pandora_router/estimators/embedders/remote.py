@@ -14,7 +14,7 @@ from pandora_router.estimators.embedders.embedder import Vectors, checked_texts,
 from pandora_router.specialists.threads import wait_for
 from pandora_router.transport.client import post
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.transport.retries import RateLimit, retried
+from pandora_router.transport.failures import RateLimit, retried
 
 
 @dataclass(frozen=True)

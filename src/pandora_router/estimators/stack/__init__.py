@@ -5,7 +5,6 @@
     features   features of a text and of a prompt
     peek       features of the beginnings of answers
     agreement  whether beginnings of different specialists agree
-    heads      ridge regression of rewards, with out-of-fold predictions
 
 This module imports nothing; import from the modules above.
 """

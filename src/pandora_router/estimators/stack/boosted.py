@@ -22,10 +22,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder, checked_texts
+from pandora_router.estimators.linear import grouped_folds
 from pandora_router.estimators.rewards import blend_weights, checked_contexts, checked_reward, told_of
 from pandora_router.estimators.stack.ensemble import Ensemble, Trees, grow
 from pandora_router.estimators.stack.features import Layer, PromptEvidence
-from pandora_router.estimators.stack.heads import grouped_folds
 from pandora_router.estimators.stack.peek import ContextEvidence, Peek
 from pandora_router.estimators.states import Saved, Stages, read, write
 from pandora_router.types import Advance, Contexts, Matrix, Positions, silent

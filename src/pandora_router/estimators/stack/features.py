@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors
 from pandora_router.estimators.embedders.tfidf import fitted_embedder
+from pandora_router.estimators.linear import Ridge, fit_ridge
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.estimators.stack.heads import Ridge, fit_ridge
 from pandora_router.estimators.states import Saved
 from pandora_router.types import Matrix, Positions
 

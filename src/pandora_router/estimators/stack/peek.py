@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors, default_embedder
+from pandora_router.estimators.linear import Features, Ridge, fit_ridge
 from pandora_router.estimators.stack.agreement import agreement
 from pandora_router.estimators.stack.features import PEEKED, asked_for, components, leading_directions, peeked
-from pandora_router.estimators.stack.heads import Features, Ridge, fit_ridge
 from pandora_router.estimators.states import Saved, embedder_from, embedder_state
 from pandora_router.types import Contexts, Matrix, Positions
 

@@ -20,9 +20,8 @@ from pandora_router.router.decision import new_id
 from pandora_router.store import log
 from pandora_router.store.rows import Attempt, Kind, Outcome, Settlement, Status
 from pandora_router.store.worker import Store
-from pandora_router.transport.failures import Failed
+from pandora_router.transport.failures import Failed, waited
 from pandora_router.transport.relay import Incoming, Relay
-from pandora_router.transport.retries import waited
 from pandora_router.wires.chat import without_chances
 from pandora_router.wires.demand import PLAIN, Demand
 from pandora_router.wires.events import DONE, TELLS, EventTooLarge, Frames, assembled, data_of, parsed

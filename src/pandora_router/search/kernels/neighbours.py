@@ -1,7 +1,7 @@
 """Compiled twins of the estimators: word vectors, nearest rows of packed vectors, sums of regression trees.
 
 None makes a decision, but all are on the way to every one. Their plain forms are
-`estimators.embedders.embedder`, `estimators.quantised` and `estimators.stack.ensemble`; that both agree bit
+`estimators.embedders.embedder`, `estimators.nearest` and `estimators.stack.ensemble`; that both agree bit
 for bit, the trees also with LightGBM, is a test.
 """
 
@@ -212,7 +212,7 @@ def walk(query, codes, starts, edges, entry, top, links):  # type: ignore[no-unt
 def graph_nearest(queries, codes, starts, edges, entry, top, links, pool, positions):  # type: ignore[no-untyped-def]
     """The rows nearest to each query that a search through a graph finds, into `positions` (n, k), k <= pool.
 
-    Plain form: `estimators.quantised.Graph`. `starts` (N + 1,) says where the edges of each node begin in
+    Plain form: `estimators.nearest.Graph`. `starts` (N + 1,) says where the edges of each node begin in
     `edges`; `top` is the highest level; places of rows that were not found are left as they are.
     """
     near = np.empty(pool, dtype=np.float32)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pandora_router.boxes import Costs, Independent, Joint
 from pandora_router.boxes.checks import locked
-from pandora_router.search import batch, gradient, payoffs, policies, simulation
+from pandora_router.search import batch, gradient, payoffs, policies
 from pandora_router.search.gradient import KnowledgeGradient
 from pandora_router.search.policies import Committing, Obligatory, Rollout
 from pandora_router.search.state import State
@@ -34,7 +34,7 @@ def rehearse(kernels: SimpleNamespace, progress: Progress) -> None:
         "knowledge_gradient": lambda: gradient.compiled_gradient(kernels, state.boxes, -np.inf),
         "gradient_step": lambda: group.compiled_next(kernels, State(grouped)),
         "learning_gains": lambda: kernels.learning_gains(np.ones((1, 2)), *_moves()),
-        "simulated_payoffs": lambda: simulation.compiled_payoffs(kernels, state, "mean", 2, 0),
+        "simulated_payoffs": lambda: payoffs.compiled_simulation(kernels, state, "mean", 2, 0),
         "rollout_step": lambda: policies.compiled_rollout(kernels, state, True),
         "half_means": lambda: kernels.half_means(*_rows()),
         "packed_nearest": lambda: kernels.packed_nearest(*_packed()),

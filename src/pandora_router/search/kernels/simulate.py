@@ -7,7 +7,7 @@ Three facts make the paper's Algorithm 1 fast without changing what it computes:
   that it may stop earlier, so most holdouts are read off the path;
 - a node needs one new column of the posterior covariance, O(M x depth), never a dense update.
 
-Oracle: `search.simulation.plain_payoffs`.
+Oracle: `search.payoffs.plain_payoffs`.
 """
 
 from __future__ import annotations
