@@ -30,7 +30,8 @@ ADDED: dict[str, tuple[str, ...]] = {
     "learning from traffic: refits, trials, exploration, labels, alerts": (
         "learn/__init__", "learn/drift", "learn/evidence", "learn/exploration", "learn/pace", "learn/refit",
         "cli/label", "cli/learn", "dashboard/learnt", "estimators/pooled", "gateway/http/learner",
-        "gateway/lessons", "gateway/request/trial", "store/alerts", "store/explored", "store/versions",
+        "gateway/incumbent", "gateway/lessons", "gateway/request/trial", "store/alerts", "store/explored",
+        "store/versions",
     ),
     "goals and the curve: budgets as a tree, looks side by side": (
         "cli/curve", "config/worth", "dashboard/net_value", "router/curve", "router/curve_picture",

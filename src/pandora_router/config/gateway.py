@@ -32,9 +32,9 @@ from pandora_router.gateway.generation import (
     Profile,
     Settings,
     Site,
-    lined_up,
 )
 from pandora_router.gateway.http.app import Gateway
+from pandora_router.gateway.incumbent import lined_up
 from pandora_router.gateway.providers.backend import Backend
 from pandora_router.learn.pace import Pace
 from pandora_router.prices import Tariff

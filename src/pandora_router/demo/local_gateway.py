@@ -45,8 +45,9 @@ from pandora_router.demo.questions import recorded
 from pandora_router.demo.specialists import FIRST, SECONDS, SMALL, calculate, the_specialists, weights
 from pandora_router.demo.study import PRICE, WEIGHT
 from pandora_router.errors import PandoraError, UsageError
-from pandora_router.gateway.generation import Settings, Site, lined_up
+from pandora_router.gateway.generation import Settings, Site
 from pandora_router.gateway.http.app import Gateway
+from pandora_router.gateway.incumbent import lined_up
 from pandora_router.gateway.providers.backend import Backend
 from pandora_router.prices import Tariff
 from pandora_router.router import Router

@@ -1,22 +1,18 @@
 """One generation of a gateway: its specialists, router and settings. Immutable.
 
-A reload replaces the `Site`; requests in progress finish with the old one. Which router is served and which
-candidate is tried is in the store: what was promoted or put on trial is read from its folder. A folder that
-is gone or holds another router is reported, and harms nothing.
+A reload replaces the `Site`; requests in progress finish with the old one.
 """
 
 from __future__ import annotations
 
 import functools
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Literal
 
 from pandora_router.bidding.auctioneer import Auctioneer
-from pandora_router.errors import PandoraError, UsageError
+from pandora_router.errors import UsageError
 from pandora_router.gateway.lessons import Lessons
 from pandora_router.gateway.providers.backend import Backend
 from pandora_router.learn.pace import Pace
@@ -25,7 +21,6 @@ from pandora_router.router import Router
 from pandora_router.router.decision import base_id
 from pandora_router.router.revalue import at_speed, weighed
 from pandora_router.store.rows import SharedBudget
-from pandora_router.store.versions import Lineup
 from pandora_router.store.worker import Store
 from pandora_router.transport.relay import LONGEST
 
@@ -280,42 +275,3 @@ class Site:
     def models(self) -> Sequence[str]:
         """The names that clients may use as `model`."""
         return [AUTO, *(f"{AUTO}@{profile}" for profile in self.profiles), *self.names]
-
-
-logger = logging.getLogger("pandora_router.gateway")
-
-
-def lined_up(
-    router: Router, lineup: Lineup, read: Callable[[Path], Router]
-) -> tuple[Router, Challenger | None]:
-    """The router that the store has in place of `router`, and the candidate on trial, as `read` reads them.
-
-    A promoted router is served as long as `router` is the one that it was promoted over. One that cannot be
-    read is reported, and `router` is served.
-    """
-    served, candidate = router, None
-    version, trial = lineup.version, lineup.trial
-    if version is not None and version.basis == router.id and version.artifact != router.id:
-        served = _artifact(version.path, version.artifact, read) or router
-    elif version is not None and version.basis != router.id:
-        logger.warning("serve.router names another router than before: the promoted one is not used")
-    if trial is not None and (trial.basis, trial.against) == (router.id, served.id):
-        other = _artifact(trial.path, trial.artifact, read)
-        if other is not None and set(other.specialists) == set(served.specialists):
-            candidate = Challenger(trial.id, other, trial.share)
-        elif other is not None:
-            logger.error("the candidate %s is not tried: it has other specialists", trial.path)
-    return served, candidate
-
-
-def _artifact(path: str, artifact: str, read: Callable[[Path], Router]) -> Router | None:
-    """The router in the folder `path`; None, with a message, if it cannot be read or is another one."""
-    try:
-        router = read(Path(path))
-    except PandoraError as error:
-        logger.error("the router %s is not used: %s", path, error)
-        return None
-    if router.id != artifact:
-        logger.error("the router %s is not used: it was replaced by another", path)
-        return None
-    return router
