@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pandora_router.errors import UsageError
@@ -75,8 +76,8 @@ class Tariff:
                 do="State them; if answers really cost nothing, say 0.",
             )
 
-    @property
-    def parts(self) -> dict[str, float]:
+    @functools.cached_property
+    def parts(self) -> Mapping[str, float]:
         """The stated prices of parts of the input and the output, per million tokens."""
         prices = {
             "cached_in": self.cached_in,
@@ -160,8 +161,8 @@ class Tariff:
 
     def of(self, usage: Usage, seconds: float = 0.0) -> float:
         """The fee of these counts: each part at its own price, in the tier that was served."""
-        tools = dict(self.tools)
-        calls = sum(count * tools.get(name, 0.0) for name, count in usage.tools)
+        tools = dict(self.tools) if usage.tools else {}
+        calls = sum([count * tools.get(name, 0.0) for name, count in usage.tools])
         return self.at(usage)._tokens(usage) / 1e6 + seconds * self.per_second + self.per_call + calls
 
     def _tokens(self, usage: Usage) -> float:
@@ -193,15 +194,16 @@ class Tariff:
             read * prices._dearest(may, "in") + tokens_out * prices._dearest(may, "out")
             for _, prices in self._possible(demand, read)
         )
-        tools = dict(self.tools)
-        calls = sum((most or 1) * tools.get(name, 0.0) for name, most in demand.tools)
+        tools = dict(self.tools) if demand.tools else {}
+        calls = sum([(most or 1) * tools.get(name, 0.0) for name, most in demand.tools])
         return tokens / 1e6 + seconds * self.per_second + self.per_call + calls
 
     def _dearest(self, may: set[str], side: str) -> float:
         """The highest price of a token of the input ("in") or the output ("out"), of the parts in `may`."""
         plain = self.per_million_in if side == "in" else self.per_million_out
-        parts = {name: price for name, price in self.parts.items() if name in may}
-        return max(plain, *(p for name, p in parts.items() if name.endswith("_out") == (side == "out")), 0.0)
+        parts = self.parts.items()
+        out = side == "out"
+        return max([plain, 0.0, *[p for name, p in parts if name in may and name.endswith("_out") == out]])
 
     def _possible(self, demand: Demand, read: float = math.inf) -> Iterator[tuple[str, Tariff]]:
         """The prices that such a call may be served at, each with its place in the section `prices`.
@@ -277,6 +279,8 @@ def expected_bill(usage: Usage, demand: Demand) -> Usage:
     Input that is marked for the cache is written to it; an image or a sound counts as all of the input.
     """
     parts, fresh = demand.parts, usage.fresh
+    if not parts:
+        return as_asked(usage, demand)
     marked = fresh if parts & {"cached_write", "cached_write_hour"} else 0
     fresh -= marked
     sound, heard = "audio_in" in parts, "audio_out" in parts

@@ -284,7 +284,7 @@ class RunningAttempt:
         """Close the call and queue its row; only the first call does anything."""
         if self.settled is None:
             settlement = self.end(status, reason)
-            self.store.keep(lambda open_: log.settle(open_, settlement), short=True, of=self.row.decision)
+            self.store.keep(lambda open_: log.settle(open_, settlement), short=True, of=self.decision)
 
     def end(self, status: Status, reason: str = "") -> Settlement:
         """Close the call and return its settlement, which the caller must write; not after `settle`."""
