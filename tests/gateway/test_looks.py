@@ -400,7 +400,7 @@ def test_looks_that_the_budget_does_not_allow_are_not_made(
 
     script(talking, looking, "small")
     with closing(Served(talking, looking, tmp_path, keys=True, backend={"max_output": 100})) as served:
-        one = served.gateway.site.backend("small").worst_case(200, _turn(served))
+        one = served.gateway.site.backend("small").bound(200, 100)
 
         def make(open_: Any) -> str:
             return accounts.add_key(open_, "team", time.time(), budget=2 * one)[1]
@@ -413,12 +413,6 @@ def test_looks_that_the_budget_does_not_allow_are_not_made(
         served.rows(headers)
         spent, reserved = served.running.rows("SELECT spent, reserved FROM budgets")[0]
         assert (spent, reserved) == (nanodollars((20 + 10 * 8) / 1e6), 0)
-
-
-def _turn(served: Served) -> Any:
-    from pandora_router.wires.known import BY_NAME
-
-    return BY_NAME["chat"].read({"model": "auto", "messages": [{"role": "user", "content": PROMPT}]})
 
 
 @pytest.mark.slow

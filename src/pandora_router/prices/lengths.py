@@ -85,11 +85,13 @@ class Lengths:
 
     input, output: tokens of a request and of a whole answer. tokens_per_byte: input tokens per byte of a
     request, by wire and by its size in steps of a factor 2, because most bytes of a short request are no
-    text; `per_byte` is the value to start from. tokens_per_character: of an answer. first_token:
-    seconds to the first content. rate: output tokens per second after it. waited: seconds for which a look
-    was held after enough was seen, until another specialist was chosen; looks are made one after the other,
-    so `expect_waits` starts from the seconds of a look at another. seconds: of a whole answer. Each worker
-    process has its own.
+    text; `per_byte` is the value to start from. tokens_per_character: of an answer. first_token: seconds
+    to the first content. rate: output tokens per second after it. waited: seconds for which a look was
+    held after enough was seen, until another specialist was chosen; looks are made one after the other,
+    so `expect_waits` starts from the seconds of a look at another. seconds: of a whole answer. per_event:
+    output tokens that are shown per event of a stream, by its events in steps of a factor 2; one that was
+    left counts as the shortest whole one that is longer. hidden: tokens of reasoning per second before
+    the first content, of streams that had any. Each worker process has its own.
     """
 
     input: RecentMean = field(default_factory=RecentMean)
@@ -103,6 +105,8 @@ class Lengths:
     tokens_per_byte: defaultdict[tuple[str, int], RecentMedian] = field(
         default_factory=lambda: defaultdict(RecentMedian)
     )
+    per_event: defaultdict[int, RecentMedian] = field(default_factory=lambda: defaultdict(RecentMedian))
+    hidden: RecentMedian = field(default_factory=RecentMedian)
     _cached: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict)
 
     @classmethod
@@ -125,6 +129,7 @@ class Lengths:
         prefix: str = "",
         now: float = 0.0,
         first_token: float | None = None,
+        events: int = 0,
         stated: bool = True,
     ) -> None:
         """Learn from a complete answer with the provider's token counts.
@@ -134,7 +139,8 @@ class Lengths:
         input of more than one token per byte (and `MARKERS`) is not learnt, longer answers than `most` count
         as `most`. `stated`: whether all input lies in the request; images, files and earlier turns that lie
         at the provider say nothing about tokens per byte. `seconds` is None if they were not those of the
-        specialist alone. `first_token` is None unless the answer was streamed: only streams measure speed.
+        specialist alone. `first_token` is None unless the answer was streamed, in so many `events`: only
+        streams measure speed.
         """
         counted, output = usage.fresh + usage.cached + usage.written, min(usage.output, most)
         if stated and 0 < counted <= size + MARKERS:
@@ -145,6 +151,7 @@ class Lengths:
         self.output.add(output)
         if first_token is not None:
             self.first_token.add(first_token)
+            self._streamed(usage, events, first_token)
         if seconds is not None:
             self.seconds.add(seconds)
         if seconds is None or first_token is None:
@@ -152,6 +159,33 @@ class Lengths:
         writing = seconds - first_token
         if output > 1 and output - 1 <= FASTEST * writing:
             self.rate.add((output - 1) / writing)
+
+    def _streamed(self, usage: Usage, events: int, first_token: float) -> None:
+        """Learn from a complete stream of so many events what its events show of the tokens written."""
+        thought = min(usage.reasoning, max(usage.output - events, 0))
+        if thought and thought <= FASTEST * first_token:
+            self.hidden.add(thought / first_token)
+        if events:
+            self.per_event[events.bit_length()].add(max((usage.output - thought) / events, 1.0))
+
+    def written(self, events: int, first_token: float | None, elapsed: float, *, streamed: bool) -> float:
+        """The tokens written of an answer that was given up after `elapsed` seconds.
+
+        Of a stream: those of its `events`, and the reasoning that was hidden before them. Of an answer that
+        comes whole: those of so much time, or of a usual answer where no speed was measured.
+        """
+        if streamed:
+            known = sorted(self.per_event)
+            near = next((bits for bits in known if bits >= events.bit_length()), max(known, default=0))
+            shown = events * (self.per_event[near].given(1.0) if known else 1.0)
+            return shown + self.hidden.given(0.0) * (elapsed if first_token is None else first_token)
+        if self.rate.value is not None:
+            silent = self.first_token.given(0.0)
+            return self.rate.value * max(elapsed - silent, 0.0) + self.hidden.given(0.0) * min(
+                elapsed, silent
+            )
+        usual = self.output.given(USUAL_ANSWER)
+        return usual * min(elapsed / self.seconds.value, 1.0) if self.seconds.value else usual
 
     def _remember(self, prefix: str, now: float, cached: int) -> None:
         self._cached[prefix] = now, cached

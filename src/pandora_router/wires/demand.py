@@ -34,6 +34,12 @@ CLIENT_TOOLS = frozenset(
 """Tools that the client runs, at no price."""
 ONCE = {"web_search_options": "web_search", "search_parameters": "web_search"}
 """Members that ask for one call of a tool of the provider."""
+SERVERS = "mcp_servers"
+"""The member with servers whose tools the provider calls."""
+AWAY = ("previous_response_id", "conversation", "prompt")
+"""Members that name input which lies at the provider."""
+UNMEASURED = frozenset({"item_reference", "input_file", "file", "document"})
+"""Types of items and parts whose tokens their bytes do not limit: references and files."""
 _LISTS = ("system", "messages", "input", "tools")
 """Members with lists of objects that may hold parts with a price of their own."""
 _VERSION = re.compile(r"(?:_preview)?(?:_\d{4}_?\d{2}_?\d{2})?$")
@@ -45,13 +51,15 @@ class Demand:
 
     service_tier: "" for the plain prices, `ANY` if the provider chooses, else its name. speed: "" for the
     plain prices. parts: names of the prices of its tokens beside `in` and `out`, such as `cached_write`.
-    tools: tools that run at the provider, each with the most calls of it, None without a limit.
+    tools: tools that run at the provider, each with the most calls of it, None without a limit. away: whether
+    it has input whose length cannot be told from the request: it lies at the provider, or in a file.
     """
 
     service_tier: str = ANY
     speed: str = ""
     parts: frozenset[str] = frozenset()
     tools: tuple[tuple[str, int | None], ...] = ()
+    away: bool = False
 
     @property
     def calls(self) -> int:
@@ -67,7 +75,7 @@ def demand_of(body: Json) -> Demand:
 
     >>> body = {"service_tier": "priority", "tools": [{"type": "web_search_20250305", "max_uses": 3}]}
     >>> demand_of(body)
-    Demand(service_tier='priority', speed='', parts=frozenset(), tools=(('web_search', 3),))
+    Demand(service_tier='priority', speed='', parts=frozenset(), tools=(('web_search', 3),), away=False)
     >>> marked = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
     >>> sorted(demand_of({"system": [marked]}).parts)
     ['cached_in', 'cached_write_hour']
@@ -75,14 +83,16 @@ def demand_of(body: Json) -> Demand:
     tier, speed = body.get("service_tier"), body.get("speed")
     modalities = body.get("modalities")
     parts = {OUTPUTS[kind] for kind in OUTPUTS if isinstance(modalities, list) and kind in modalities}
+    away = any(body.get(member) for member in AWAY)
     for member in _LISTS:
-        _add_parts(body.get(member), parts)
+        away |= _add_parts(body.get(member), parts)
     parts |= _kept(body.get("cache_control"))
     return Demand(
         ANY if tier is None or tier == ANY else named(tier),
         "" if speed is None else named(speed),
         frozenset(parts),
         tuple(_tools(body)),
+        away,
     )
 
 
@@ -101,20 +111,25 @@ def tool_name(kind: str) -> str:
     return _VERSION.sub("", kind)[:LONGEST_NAME]
 
 
-def _add_parts(items: object, parts: set[str]) -> None:
-    """Add the prices that the objects in a list need, and those in their content, at any depth."""
-    waiting = [items]
+def _add_parts(items: object, parts: set[str]) -> bool:
+    """Add the prices that the objects in a list need, and those in their content, at any depth.
+
+    Returns whether one of them is `UNMEASURED`.
+    """
+    waiting, unmeasured = [items], False
     while waiting:
         listed = waiting.pop()
         for item in listed if isinstance(listed, list) else ():
             if not isinstance(item, dict):
                 continue
             kind = item.get("type")
-            if isinstance(kind, str) and kind in PARTS:
-                parts.add(PARTS[kind])
+            if isinstance(kind, str):
+                parts |= {PARTS[kind]} if kind in PARTS else set()
+                unmeasured |= kind in UNMEASURED
             if "cache_control" in item:
                 parts |= _kept(item["cache_control"])
             waiting += [item.get("content"), item.get("output")]
+    return unmeasured
 
 
 def _kept(mark: object) -> set[str]:
@@ -131,6 +146,8 @@ def _tools(body: Json) -> Iterator[tuple[str, int | None]]:
         name = tool_name(str(tool.get("type") or "function"))
         if name not in CLIENT_TOOLS:
             yield name, _limit(tool.get("max_uses")) or overall
+    if body.get(SERVERS):
+        yield "mcp", overall
     yield from ((name, 1) for member, name in ONCE.items() if body.get(member))
     yield from ((tool_name(str(plugin.get("id"))), 1) for plugin in objects(body.get("plugins")))
 

@@ -36,6 +36,8 @@ TOKEN_LIMITS = (
 """Fields that limit the length of an answer; the largest value in a body counts."""
 COPIES = ("n", "best_of")
 """Fields that request several answers, each of which is charged."""
+THINKING = {"thinking": "budget_tokens", "reasoning": "max_tokens"}
+"""Members with a limit of their own for the tokens of reasoning, and its name there."""
 LATER = ("background", "deferred")
 """Fields that ask for an answer which is written after the reply."""
 MOST_TOKENS = 10**7
@@ -54,7 +56,10 @@ PARTS = {
     "document": "files",
 }
 """Types of content parts -> the ability a specialist needs for them."""
-SAMPLING = {"model", "stream", "temperature", "top_p", "metadata", "tools", "tool_choice"}
+SAMPLING = {
+    "model", "stream", "temperature", "top_p", "top_k", "min_p", "metadata", "tools", "tool_choice",
+    "repetition_penalty",
+}  # fmt: skip
 OPENAI = {
     "user", "store", "parallel_tool_calls", "prompt_cache_key", "safety_identifier", "top_logprobs",
 }  # fmt: skip
@@ -67,11 +72,11 @@ class Turn:
     `prompt` is the text of the last user message, "" if there is none. `continues`: whether the request has
     earlier answers or tool results and so belongs to a conversation. `needs` are abilities that the
     specialist must have; `previous` is the id of an earlier response, known only to the specialist that wrote
-    it. `max_output` limits the tokens of each of the `answers` that are asked for. `media` counts images,
-    sounds and files. `background`: whether the answer is to be written after the reply to the request.
-    `loops`: whether it brings the results of tool calls and nothing after them. `locked`: whether it has
-    reasoning that only the provider that signed or encrypted it can read, or items that lie there. `demand`:
-    what it asks for beside plain tokens.
+    it. `max_output` limits the tokens of each of the `answers` that are asked for, `thinking` those of
+    reasoning, which may be more. `media` counts images, sounds and files. `background`: whether the
+    answer is to be written after the reply to the request. `loops`: whether it brings the results of tool
+    calls and nothing after them. `locked`: whether it has reasoning that only the provider that signed or
+    encrypted it can read, or items that lie there. `demand`: what it asks for beside plain tokens.
     """
 
     model: str
@@ -93,6 +98,7 @@ class Turn:
     loops: bool
     locked: bool
     demand: Demand = PLAIN
+    thinking: int = 0
 
 
 @dataclass(frozen=True)
@@ -261,7 +267,17 @@ def turn_of(body: Json, texts: Spoken, *, wants_usage: bool = True) -> Turn:
         loops=loops(texts.items),
         locked=any(locked(item) for item in texts.items),
         demand=demand_of(body),
+        thinking=_thinking(body),
     )
+
+
+def _thinking(body: Json) -> int:
+    """The largest limit of the tokens of reasoning that a request states; 0 without one."""
+    limits = {f"{name}.{part}": mapping(body.get(name)).get(part) or 0 for name, part in THINKING.items()}
+    for member, limit in limits.items():
+        if not isinstance(limit, int) or isinstance(limit, bool) or not 0 <= limit <= MOST_TOKENS:
+            raise wrong(member, f"a whole number up to {MOST_TOKENS:,}", limit)
+    return max(limits.values())
 
 
 def loops(items: list[Json]) -> bool:

@@ -171,20 +171,13 @@ class Backend:
             raise Failed(f"the key of {self.name} cannot be read", "connection", again=True) from None
         return {**wire.key_headers(key), **headers}
 
-    def worst_case(self, size: int, turn: Turn, demand: Demand = PLAIN) -> int:
-        """Most that one call can cost, in nanodollars; `size` is the length of the request in bytes."""
-        return self.bound(size, self.most_output(turn), demand)
-
-    def most_output(self, turn: Turn) -> int:
-        """Most tokens that the answers to a request have together."""
-        return turn.answers * (turn.max_output or self.max_output)
-
     def bound(self, size: int, output: int, demand: Demand = PLAIN) -> int:
         """The most that a call of `size` bytes costs that writes `output` tokens or fewer, in nanodollars.
 
-        What a tool of the provider brings is read too: up to the whole window, once for each of its calls.
+        What a tool of the provider brings is read too: up to the whole window, once for each of its calls. So
+        is input that lies at the provider.
         """
-        if demand.tools:
+        if demand.tools or demand.away:
             size = (1 + demand.calls) * max(size, self.context or 0)
         return nanodollars(self.prices.most(size, output, demand=demand))
 

@@ -19,9 +19,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pandora_router.gateway.providers.backend import Backend
-from pandora_router.prices import Tariff
 from pandora_router.transport.asgi import Refused
-from pandora_router.wires.demand import ONCE, Demand
+from pandora_router.wires.demand import AWAY, ONCE, SERVERS, Demand
 from pandora_router.wires.json_text import Json, folded, objects
 from pandora_router.wires.known import WIRES
 from pandora_router.wires.usage import Usage
@@ -36,6 +35,20 @@ OTHER_MODELS = ("models", "fallbacks")
 """Members with which a proxy lets models answer that `model` does not name."""
 PRICED = ("service_tier", "speed")
 """Members that change the price of a token."""
+ABOUT_PRICES = frozenset(
+    {
+        *PRICED,
+        *AWAY,
+        *ONCE,
+        SERVERS,
+        "modalities",
+        "audio",
+        "cache_control",
+        "output_config",
+        "max_tool_calls",
+    }
+)
+"""Members that are priced and bounded by themselves, and limit no tokens of the answer."""
 
 
 def bounded(wire: Wire, body: Json, turn: Turn) -> bool:
@@ -47,7 +60,7 @@ def stated_input(wire: Wire, body: Json, turn: Turn) -> bool:
     """Whether all input is text in the request `body`, so that it has at most one token per byte."""
     return (
         not turn.media
-        and turn.previous is None
+        and not turn.demand.away
         and turn.parameters <= wire.members
         and all(tool.get("type") in OWN_TOOLS for tool in objects(body.get("tools")))
     )
@@ -68,9 +81,8 @@ LONGEST_NAME = 64
 _TOP = _spellings(
     {
         *frozenset[str]().union(*(wire.members for wire in WIRES), TOKEN_LIMITS, COPIES),
-        "previous_response_id", "prompt", "conversation", "max_tool_calls",
-        "mcp_servers", "container", "reasoning", "output_config", "thinking", "plugins", "modalities",
-        *ONCE, "dimensions", "encoding_format", "include", *LATER, *OTHER_MODELS,
+        *AWAY, SERVERS, "max_tool_calls", "container", "reasoning", "output_config", "thinking", "plugins",
+        "modalities", *ONCE, "dimensions", "encoding_format", "include", *LATER, *OTHER_MODELS,
         *PRICED,
     }
 )  # fmt: skip
@@ -143,16 +155,35 @@ def refuse_later(body: Json, left: int | None) -> None:
             raise Refused(400, f"{name}: {why}. Leave it out, or set it to false.", "invalid_request")
 
 
-def unpriced(name: str, prices: Tariff, demand: Demand) -> str | None:
+def most_output(backend: Backend, wire: Wire, turn: Turn) -> int:
+    """Most tokens that the answers to a request have together.
+
+    Its own limit counts. A limit of reasoning counts if it is larger, or beside that of the specialist. With
+    a member that is not part of the wire, which may be a limit under another name, at least as many are
+    counted as for a request without a limit.
+    """
+    limit = turn.max_output
+    if limit is None:
+        return turn.answers * (backend.max_output + turn.thinking)
+    unknown = 0 if turn.parameters <= wire.members | ABOUT_PRICES else backend.max_output
+    return turn.answers * max(limit, turn.thinking, unknown)
+
+
+def unpriced(backend: Backend, demand: Demand) -> str | None:
     """Why what a request asks for cannot be charged as it is billed, or kept within a budget; None if it can.
 
-    Its worst case needs a price of all that it asks for, and a limit of the calls of each tool.
+    Its worst case needs a price of all that it asks for, a limit of the calls of each tool, and of the input
+    where the request does not have all of it.
     """
+    name, prices = backend.name, backend.prices
     if lines := prices.missing(demand):
         return f"has no price for what is asked: add {', '.join(lines)} to specialists.{name}.prices"
     dear = {tool for tool, price in prices.tools if price > 0.0}
     if endless := [tool for tool, most in demand.tools if most is None and tool in dear]:
         return f"may call {', '.join(endless)} any number of times: state max_uses, or max_tool_calls"
+    if demand.away and backend.context is None and prices.by_token:
+        why = "reads input of a length that the request does not tell"
+        return f"{why}: add window: ... (its context in tokens) to specialists.{name}"
     return None
 
 

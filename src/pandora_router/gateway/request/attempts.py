@@ -51,7 +51,7 @@ class RunningAttempt:
     provider that claims more is not believed. background: whether the answer is written after the reply.
     stated: whether all input is in the request, so that its length tells how many tokens that is. wire: the
     specialist's; a `translator` makes its answer one of the client's wire. demand: what is asked of the
-    specialist beside plain tokens.
+    specialist beside plain tokens. whole_asked: whether the answer was asked for in one piece.
     """
 
     decision: str
@@ -67,6 +67,7 @@ class RunningAttempt:
     prefix: str = ""
     stated: bool = True
     background: bool = False
+    whole_asked: bool = False
     strip_usage: bool = False
     strip_chances: bool = False
     translator: Translator | None = None
@@ -313,6 +314,7 @@ class RunningAttempt:
                 prefix=self.prefix,
                 now=now,
                 first_token=self.first_token if self.relay is not None and self.streams else None,
+                events=self.events,
                 stated=self.stated,
             )
         outcome = Outcome(status, self.cost, usage, self.first_token, now - self.begun, reason[:300])
@@ -360,10 +362,11 @@ class RunningAttempt:
 
         What is missing of the input is expected from the length of the request. The output of a complete
         answer is the larger of what arrived and what is usual; that of an answer in the background, which is
-        written later, the longest possible. The output of a cancelled call is what arrived, and what the
-        provider wrote while it was held. Unless billing is known to stop then (`cancel: stops`), a whole
-        answer is counted: for a look that lost, of the length measured so far; else the longest possible one,
-        because the client could ask for long answers, leave early and pay for short ones.
+        written later, the longest possible. The output of a cancelled call is what arrived, what the provider
+        wrote without showing it (`Lengths.written`), and what it wrote while the answer was held. Unless
+        billing is known to stop then (`cancel: stops`), a whole answer is counted: for a look that lost, of
+        the length measured so far; else the longest possible one, because the client could ask for long
+        answers, leave early and pay for short ones.
         """
         if self.usage is not None and self.usage.complete and (self._counted or status == "ok"):
             return as_asked(self.usage, self.demand, counted=self.wire.name != "chat")
@@ -380,8 +383,12 @@ class RunningAttempt:
             if self.backend.cancel != "stops":
                 usual = self.lengths.output.given(self.most) if self.kind == "loser" else self.most
                 written = max(written, round(min(usual, self.most)))
-            elif self.seen_at is not None and not self._ended:
-                written = min(written + round(self._rate() * (now - self._last_read)), self.most)
+            else:
+                seen, streamed = (self.events, self.first_token, now - self.begun), not self.whole_asked
+                made = self.lengths.written(*seen, streamed=streamed)
+                if self.seen_at is not None and not self._ended:
+                    made += self._rate() * (now - self._last_read)
+                written = max(written, min(round(made), self.most))
         return as_asked(replace(known, output=max(written, 0), complete=False), self.demand)
 
     def _rate(self) -> float:

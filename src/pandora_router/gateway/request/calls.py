@@ -19,7 +19,7 @@ import orjson
 
 from pandora_router.gateway.generation import Site
 from pandora_router.gateway.providers.backend import Backend, Circuit
-from pandora_router.gateway.providers.cost_bound import bounded, stated_input, unpriced
+from pandora_router.gateway.providers.cost_bound import bounded, most_output, stated_input, unpriced
 from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.gateway.request.auction_choice import RequestAuction
 from pandora_router.gateway.request.eligible import size_of
@@ -224,9 +224,10 @@ class Caller:
             backend=backend,
             wire=self.wire if translator is None else translator.came,
             size=self.size,
-            most=backend.most_output(turn),
+            most=most_output(backend, self.wire, turn),
             bounded=self._bounded,
             background=turn.background,
+            whole_asked=kind != "inspection" and not turn.stream,
             store=self.store,
             circuit=self.circuits[name],
             lengths=self.measured[name],
@@ -275,7 +276,7 @@ class Caller:
 
     def unpriced(self, backend: Backend) -> str | None:
         """Why the worst case of a call to this specialist is not known; None if it is."""
-        return unpriced(backend.name, backend.prices, self.demand(backend.name))
+        return unpriced(backend, self.demand(backend.name))
 
     def costs(self, *, budget: bool) -> dict[str, Any]:
         """What `exclusions` asks about the costs of calls; `budget`: whether they are limited by one."""
@@ -283,7 +284,8 @@ class Caller:
 
     def worst_case(self, name: str) -> int:
         """Most that one call to the specialist `name` can cost, in nanodollars."""
-        return self.site.backend(name).worst_case(self.size, self.turn, self.demand(name))
+        backend = self.site.backend(name)
+        return backend.bound(self.size, most_output(backend, self.wire, self.turn), self.demand(name))
 
     def worst_with(self, looked: frozenset[str], offered: Sequence[str]) -> int:
         """Most that looks at all of `looked`, and an answer by any of `offered`, can cost.

@@ -68,9 +68,7 @@ class Ledger:
     @property
     def limited(self) -> bool:
         """Whether a budget binds the request."""
-        own = None if self.key is None else self.key.budget
-        above = [level.budget for level in (*budgets.above(self.key), *self.shared)]
-        return any(budget is not None for budget in (own, *above))
+        return limited(self.key, self.shared)
 
     @property
     def owner(self) -> str | None:
@@ -257,6 +255,13 @@ class Ledger:
             if self._serves:
                 return None
             raise Refused(503, f"The decision could not be recorded: {error}.", "store_failed") from error
+
+
+def limited(key: Key | None, shared: Sequence[SharedBudget]) -> bool:
+    """Whether a budget binds a request: that of its key or its group, or one of those that it shares."""
+    own = None if key is None else key.budget
+    above = [level.budget for level in (*budgets.above(key), *shared)]
+    return any(budget is not None for budget in (own, *above))
 
 
 def secret_of(headers: Mapping[str, str]) -> str:

@@ -20,12 +20,12 @@ import orjson
 
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.gateway.providers.backend import Backend
-from pandora_router.gateway.providers.cost_bound import possible, unpriced
+from pandora_router.gateway.providers.cost_bound import possible, refuse_later, unpriced
 from pandora_router.gateway.request.attempts import LARGEST_ANSWER, OURS, logger
 from pandora_router.gateway.request.calls import PASSED
 from pandora_router.gateway.request.choice import response_session, session_of
 from pandora_router.gateway.request.eligible import read_request
-from pandora_router.gateway.request.ledger import identify, refusal
+from pandora_router.gateway.request.ledger import identify, limited, refusal
 from pandora_router.prices import MARKERS, expected_bill
 from pandora_router.router.decision import new_id
 from pandora_router.store import accounts, budgets, log
@@ -68,9 +68,11 @@ async def passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], rec
     if path not in (EMBEDDINGS, COMPACT):
         return await _called(backend, path, *sent)
     written = backend.max_output if path == COMPACT else 0
-    why = unpriced(backend.name, backend.prices, demand := demand_of(parsed))
-    if why is not None and key is not None and key.budget is not None:
-        raise Refused(400, f"{backend.name} {why}.", "invalid_request")
+    demand = demand_of(parsed)
+    if limited(key, site.budgets(backend.name)):
+        refuse_later(parsed, 0)
+        if (why := unpriced(backend, demand)) is not None:
+            raise Refused(400, f"{backend.name} {why}.", "invalid_request")
     paid = _Paid(gateway, backend, key, len(body), begun, written, demand)
     await paid.begin()
     try:

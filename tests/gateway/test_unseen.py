@@ -1,0 +1,262 @@
+"""What a request costs that its bytes do not show: input that lies at the provider, output that is not sent.
+
+The law in every case: a key is charged what the provider's own books say, and never beyond its budget.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="pip install 'pandora-router[serve]'")
+
+from pandora_router.prices import Tariff
+from pandora_router.store import accounts
+from pandora_router.store.money import nanodollars
+from tests.gateway.conftest import Running, Serve, backend
+from tests.gateway.test_attacks import key
+from tests.gateway.test_wires import PATHS, post, request
+from tests.support.provider import Provider
+from tests.support.provider_models import Asked, Bill, Fault, Model, Stream
+from tests.support.provider_replies import Said, Tokens
+
+KEPT = 50_000
+"""Tokens of input that lies at the provider."""
+CONTEXT = 60_000
+AWAY: dict[str, dict[str, Any]] = {
+    "an item": {"input": [{"type": "item_reference", "id": "msg_1"}, {"role": "user", "content": "hi"}]},
+    "an earlier response": {"previous_response_id": "resp_1"},
+    "a conversation": {"conversation": "conv_1"},
+    "a stored prompt": {"prompt": {"id": "pmpt_1"}},
+    "a file": {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "file_1"}]}]},
+    "a file by address": {
+        "input": [
+            {"role": "user", "content": [{"type": "input_file", "file_url": "https://example.com/a.pdf"}]}
+        ]
+    },
+}
+
+
+class Keeping(Provider):
+    """Bills `KEPT` tokens of input beside those of the request."""
+
+    def count(self, asked: Asked, model: Model, said: Said, copies: int = 1) -> Tokens:
+        return Tokens(KEPT + 5, 0, 0, said.tokens)
+
+
+@pytest.fixture
+def keeping() -> Iterator[Keeping]:
+    with closing(Keeping({"small": Model(first=0.1)})) as running:
+        yield running
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("what", AWAY)
+def test_input_that_lies_at_the_provider_is_charged_as_billed(
+    serve: Serve, keeping: Keeping, what: str, stream: bool
+) -> None:
+    gateway = serve(backend(keeping, "small"))
+    body = {**request("responses", "small", stream=stream, max_output_tokens=50), **AWAY[what]}
+    status, headers, _ = post(gateway, "responses", body)
+    assert status == 200
+    assert gateway.settled(headers["x-pandora-decision-id"])[1] == keeping.log[-1].nanodollars
+
+
+def at_once(gateway: Running, path: str, body: dict[str, Any], secret: str, many: int = 30) -> set[int]:
+    statuses: list[int] = []
+
+    def client() -> None:
+        statuses.append(post(gateway, path, body, Authorization=f"Bearer {secret}")[0])
+
+    threads = [threading.Thread(target=client) for _ in range(many)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return set(statuses)
+
+
+@pytest.mark.parametrize("what", AWAY)
+def test_input_that_lies_at_the_provider_is_reserved(serve: Serve, keeping: Keeping, what: str) -> None:
+    """Thirty requests at once, each of which is billed 5 cents, with a budget of 30 cents."""
+    gateway = serve(backend(keeping, "small", context=CONTEXT), keys=True)
+    secret = key(gateway, "team", budget=nanodollars(0.3))
+    body = {**request("responses", "small", max_output_tokens=50), **AWAY[what]}
+    statuses = at_once(gateway, "responses", body, secret)
+    billed = sum(bill.nanodollars for bill in keeping.log)
+    assert billed <= nanodollars(0.3)
+    assert {200, 429} == statuses
+    assert billed == gateway.rows("SELECT sum(cost) FROM attempts")[0][0]
+
+
+def test_a_budget_needs_to_know_how_long_unseen_input_may_be(serve: Serve, keeping: Keeping) -> None:
+    gateway = serve(backend(keeping, "small"), keys=True)
+    limited, free = key(gateway, "limited", budget=nanodollars(1.0)), key(gateway, "free")
+    for what in AWAY.values():
+        body = {**request("responses", "small", max_output_tokens=50), **what}
+        for path in ("responses", "responses/compact"):
+            status, _, answer = post(gateway, path, body, Authorization=f"Bearer {limited}")
+            assert (status, b"add window: ..." in answer, keeping.log) == (400, True, [])
+    assert post(gateway, "responses", body, Authorization=f"Bearer {free}")[0] == 200
+
+
+LONG = 4000  # tokens of an answer
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"thinking": {"type": "enabled", "budget_tokens": LONG}},
+        {"thinking": {"type": "enabled", "budget_tokens": LONG}, "max_tokens": 50},
+        {"reasoning": {"max_tokens": LONG}, "max_tokens": 50},
+        {"options": {"num_predict": LONG}, "max_tokens": 50},
+        {"extra_body": {"max_tokens": LONG}, "max_tokens": 50},
+        {"min_tokens": LONG, "max_tokens": 50},
+    ],
+    ids=json.dumps,
+)
+@pytest.mark.parametrize("wire", ["chat", "messages"])
+def test_a_limit_under_another_name_is_reserved(serve: Serve, wire: str, more: dict[str, Any]) -> None:
+    """Thirty requests at once, each of which is billed 4 cents, with a budget of 15 cents."""
+    with closing(Provider({"small": Model(lambda _: Said(("x",), output=LONG), first=0.1)})) as books:
+        gateway = serve(backend(books, "small"), keys=True)
+        secret = key(gateway, "team", budget=nanodollars(0.15))
+        assert at_once(gateway, PATHS[wire], {**request(wire, "small"), **more}, secret) == {200, 429}
+        billed = sum(bill.nanodollars for bill in books.log)
+        assert nanodollars(0.04) <= billed <= nanodollars(0.15)
+        assert billed == gateway.rows("SELECT sum(cost) FROM attempts")[0][0]
+
+
+def test_limits_of_reasoning_that_are_none_are_refused(serve: Serve, keeping: Keeping) -> None:
+    gateway = serve(backend(keeping, "small"))
+    for limit in ("4000", 4000.0, -1, True, 10**8):
+        status, _, answer = post(
+            gateway, PATHS["chat"], request("chat", "small", thinking={"budget_tokens": limit})
+        )
+        assert (status, b"thinking.budget_tokens" in answer) == (400, True)
+    off = request("chat", "small", thinking={"type": "disabled", "budget_tokens": 0}, reasoning=None)
+    assert post(gateway, PATHS["chat"], off)[0] == 200
+
+
+@pytest.mark.parametrize("path", ["embeddings", "responses/compact"])
+def test_the_budget_of_a_group_binds_calls_that_are_passed_on(
+    serve: Serve, keeping: Keeping, path: str
+) -> None:
+    """A key without a budget of its own, in a group with one, asks at prices that are not known."""
+    gateway = serve(backend(keeping, "small"), keys=True)
+
+    def make(open_: Any) -> str:
+        accounts.set_group(open_, "research", budget=nanodollars(1.0), period="week")
+        return accounts.add_key(open_, "alice", time.time(), group="research")[1]
+
+    alice = gateway.gateway.store.submit(make).result(30)
+    body = {"model": "small", "input": "hi"}
+    for more, said in (
+        ({"service_tier": "priority"}, b"service_tier"),
+        ({"background": True}, b"background"),
+    ):
+        status, _, answer = post(gateway, path, {**body, **more}, Authorization=f"Bearer {alice}")
+        assert (status, said in answer) == (400, True)
+    assert post(gateway, path, body, Authorization=f"Bearer {alice}")[0] == 200
+
+
+def test_servers_of_tools_are_calls_without_a_limit(serve: Serve, keeping: Keeping) -> None:
+    gateway = serve(backend(keeping, "small", prices=Tariff(1.0, 10.0, tools=(("mcp", 0.01),))), keys=True)
+    limited = key(gateway, "limited", budget=nanodollars(1.0))
+    body = request("messages", "small", mcp_servers=[{"type": "url", "url": "https://example.com"}])
+    status, _, answer = post(gateway, "messages", body, Authorization=f"Bearer {limited}")
+    assert (status, b"may call mcp any number of times" in answer) == (400, True)
+
+
+def leave(gateway: Running, secret: str, *, events: int = 0, seconds: float = 0.0, stream: bool) -> int:
+    """Ask, and leave after so many events or seconds; what that was charged."""
+    before = len(gateway.rows("SELECT id FROM attempts"))
+    asked = request("chat", "small", stream=stream, max_tokens=4000, messages=[SAYS])
+    body, where = json.dumps(asked).encode(), urlsplit(gateway.url)
+    headers = f"authorization: Bearer {secret}\r\ncontent-length: {len(body)}\r\n\r\n"
+    with socket.create_connection((where.hostname, where.port), timeout=30) as client:
+        client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n" + headers.encode() + body)
+        time.sleep(seconds)
+        received = b""
+        while received.count(b"data:") < events:
+            received += client.recv(65536)
+    until = time.monotonic() + 30
+    settled = "SELECT cost FROM attempts WHERE status != 'open'"
+    while len(gateway.rows(settled)) <= before:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return int(gateway.rows("SELECT cost FROM attempts WHERE status = 'cancelled'")[-1][0])
+
+
+SAYS = {"role": "user", "content": "tell me about rivers " * 10}
+
+
+def bill_of_cancelled(books: Provider) -> Bill:
+    until = time.monotonic() + 30
+    while not (bills := [bill for bill in books.log if bill.ended == "cancelled"]):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return bills[-1]
+
+
+def every_tenth(stream: Stream) -> Stream:
+    """A provider that sends ten tokens in one event."""
+    words = [at for at, (frame, _) in enumerate(stream) if b'"content": " w' in frame]
+    left_out = {at for i, at in enumerate(words) if i % 10 != 9}
+    return tuple(event for at, event in enumerate(stream) if at not in left_out)
+
+
+WORDS = tuple(f" w{i}" for i in range(300))
+
+
+@pytest.mark.parametrize(
+    ("model", "events"),
+    [
+        (Model(lambda _: Said(WORDS, hidden=600), each=0.001), 100),
+        (
+            Model(
+                lambda _: Said(WORDS),
+                each=0.003,
+                fault=lambda _: Fault(rewrite=lambda s: every_tenth(tuple(s))),
+            ),
+            25,
+        ),
+    ],
+    ids=["hidden reasoning", "ten in one event"],
+)
+def test_a_client_that_leaves_pays_for_what_was_written_and_not_shown(
+    serve: Serve, model: Model, events: int
+) -> None:
+    """Another key has had whole answers; this one leaves each before its token counts come."""
+    with closing(Provider({"small": model})) as books:
+        gateway = serve(backend(books, "small", cancel="stops"), keys=True)
+        one, other = key(gateway, "one"), key(gateway, "other")
+        whole = request("chat", "small", stream=True, max_tokens=4000, messages=[SAYS])
+        for _ in range(3):
+            assert post(gateway, PATHS["chat"], whole, Authorization=f"Bearer {one}")[0] == 200
+        cost = leave(gateway, other, events=events, stream=True)
+        bill = bill_of_cancelled(books).nanodollars
+        assert 0.7 * bill <= cost <= 1.5 * bill
+
+
+@pytest.mark.parametrize("known", ["nothing", "whole answers", "streams"])
+def test_a_client_that_leaves_before_a_whole_answer_pays_for_what_was_written(
+    serve: Serve, known: str
+) -> None:
+    with closing(Provider({"small": Model(lambda _: Said(WORDS), each=0.008)})) as books:
+        gateway = serve(backend(books, "small", cancel="stops"), keys=True)
+        one, other = key(gateway, "one"), key(gateway, "other")
+        if known != "nothing":
+            asked = request("chat", "small", stream=known == "streams", messages=[SAYS])
+            assert post(gateway, PATHS["chat"], asked, Authorization=f"Bearer {one}")[0] == 200
+        cost = leave(gateway, other, seconds=1.2, stream=False)
+        bill = bill_of_cancelled(books).nanodollars
+        assert 0.7 * bill <= cost <= 1.5 * bill
