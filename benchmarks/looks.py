@@ -49,7 +49,7 @@ from pandora_router.gateway.generation import Settings, Site
 from pandora_router.gateway.http.app import Gateway
 from pandora_router.gateway.providers.backend import Backend
 from pandora_router.prices import Tariff
-from pandora_router.router import Router
+from pandora_router.router import Router, StackRecipe
 from pandora_router.router.deciding import Looks, deciding
 from pandora_router.router.driver import estimated, judged
 from pandora_router.router.inspection import request_costs
@@ -121,7 +121,9 @@ def priced(record: Recorded, prices: dict[str, Tariff]) -> Table:
             answer = record.answers.get((id_, name))
             if answer is not None:
                 read, written = answer.tokens_in or 0, answer.tokens_out or 0
-                fee[i, j] = (read * prices[name].input + written * prices[name].output) / 1e6
+                fee[i, j] = (
+                    read * prices[name].per_million_in + written * prices[name].per_million_out
+                ) / 1e6
                 contexts[i, j] = _visible(name, answer)
     table = replace(table, fee=fee, contexts=contexts).with_fee_weight(WEIGHT * 3600.0 / PER_HOUR)
     return table.rows(~table.missing.any(axis=1))
@@ -133,21 +135,25 @@ def _visible(name: str, answer: Answer) -> str:
     return answer.context or " " if name == BOOK else shown(answer.context, answer.logprobs)
 
 
-def fitted(table: Table, record: Recorded, prices: dict[str, Tariff]) -> Router:
+def fitted(
+    table: Table, record: Recorded, prices: dict[str, Tariff], costly: StackRecipe | None = None
+) -> Router:
     """f and g as in the demo; a look pays the prompt and the first tokens, and comes back."""
     looks = []
     for name in table.specialists:
         read = float(np.mean([one.tokens_in or 0 for (_, who), one in record.answers.items() if who == name]))
-        looks.append((read * prices[name].input + FIRST * prices[name].output) / 1e6)
+        looks.append((read * prices[name].per_million_in + FIRST * prices[name].per_million_out) / 1e6)
     own = table.fee_weight * np.array(looks)
     costs = Costs(own, refund=own)
-    return Router.fit(table, inspection_cost=costs)
+    return Router.fit(table, costly=costly, inspection_cost=costs)
 
 
 class Served:
-    """A gateway over the stage with one router."""
+    """A gateway over the stage with one router; `second` is the price of a second of waiting, in dollars."""
 
-    def __init__(self, stage: Stage, router: Router, prices: dict[str, Tariff], folder: Path) -> None:
+    def __init__(
+        self, stage: Stage, router: Router, prices: dict[str, Tariff], folder: Path, second: float = 0.0
+    ) -> None:
         import uvicorn
 
         backends = tuple(
@@ -163,7 +169,7 @@ class Served:
             for name in router.specialists
         )
         self.store = Store(str(folder / f"{time.time_ns()}.sqlite"))
-        site = Site(backends, Settings(STRONG, deadline=600.0), router, hash=router.id)
+        site = Site(backends, Settings(STRONG, deadline=600.0), router, second=second, hash=router.id)
         config = uvicorn.Config(
             Gateway(site, self.store), host="127.0.0.1", port=0, log_level="warning", lifespan="off"
         )
@@ -194,7 +200,7 @@ def capped(stage: Stage, router: Router, prices: dict[str, Tariff]) -> Callable[
 
     def cost(name: str, usage: dict[str, Any]) -> float:
         read, written = usage["prompt_tokens"], usage["completion_tokens"]
-        return float(read * prices[name].input + written * prices[name].output) / 1e6
+        return float(read * prices[name].per_million_in + written * prices[name].per_million_out) / 1e6
 
     def ask(question: Question) -> Result:
         begun, money, count = time.perf_counter(), 0.0, 0
@@ -321,6 +327,20 @@ def report(found: dict[str, list[Result]], weight: float, speed: float) -> Shown
     return shown
 
 
+def held_out(table: Table, count: int) -> list[Question]:
+    """The first `count` of the shuffled questions that the router was not fitted on."""
+    known = set(table.rows(table.split == "test").prompt_ids)
+    questions = [one for one in recorded() if one.id in known]
+    np.random.default_rng(0).shuffle(questions)  # type: ignore[arg-type]
+    return questions[:count]
+
+
+def played(record: Recorded) -> dict[tuple[str, str], Answer]:
+    """The recorded answers by the text of the question and the specialist."""
+    texts = {one.id: one.text for one in recorded()}
+    return {(texts[id_], name): one for (id_, name), one in record.answers.items() if id_ in texts}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--questions", type=int, default=40)
@@ -334,18 +354,15 @@ def main() -> None:
     prices = tariffs(record)
     table = priced(record, prices)
     router = fitted(table, record, prices)
-    held_out = set(table.rows(table.split == "test").prompt_ids)
-    questions = [one for one in recorded() if one.id in held_out]
-    np.random.default_rng(0).shuffle(questions)  # type: ignore[arg-type]
-    questions = questions[: chosen.questions]
-    texts = {one.id: one.text for one in recorded()}
-    answers = {(texts[id_], name): one for (id_, name), one in record.answers.items() if id_ in texts}
+    questions = held_out(table, chosen.questions)
     router.warm()
-    with closing(Stage(answers, speed=chosen.speed, played=chosen.played)) as stage:
+    with closing(Stage(played(record), speed=chosen.speed, played=chosen.played)) as stage:
         found = measure(questions, stage, router, prices, chosen.at_once)
     console = Console(width=140)
     for name, price in prices.items():
-        console.print(f"{name}: ${price.input:.4f} in, ${price.output:.4f} out per million tokens")
+        console.print(
+            f"{name}: ${price.per_million_in:.4f} in, ${price.per_million_out:.4f} out per million tokens"
+        )
     console.print(report(found, router.fee_weight, chosen.speed))
 
 

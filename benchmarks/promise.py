@@ -110,12 +110,14 @@ def provider(cancel: Cancel) -> Provider:
     return Provider(models)
 
 
-def edited(text: str, url: str, cancel: Cancel) -> str:
-    """The file of `pandora init` with our models, what an answer is worth, and no keys."""
+def edited(text: str, url: str, cancel: Cancel, value: Value) -> str:
+    """The file of `pandora init` with our models, what an answer and a second are worth, and no keys."""
     lines: list[str] = []
     for line in text.splitlines():
         if line.startswith("  right_answer:"):
-            line = f"  right_answer: {RIGHT_ANSWER}"
+            line = f"  right_answer: {value.right_answer}"
+        elif line.startswith("  second:"):
+            line = f"  second: {value.second}"
         elif line.startswith("  local:"):
             line = f'  local: {{base_url: "{url}", at_once: 64}}'
         elif line.startswith("  large:"):
@@ -142,6 +144,18 @@ def pandora(folder: Path, *words: str) -> str:
     if done.returncode:
         raise RuntimeError(f"pandora {' '.join(words)}: {done.stdout}{done.stderr}"[-3000:])
     return done.stdout
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a right answer and a second of waiting are worth, in dollars."""
+
+    right_answer: float = RIGHT_ANSWER
+    second: float = 0.0001
+
+
+USUAL, HURRIED = Value(), Value(0.005, 0.001)
+"""The second makes the router look at several specialists side by side."""
 
 
 @dataclass(frozen=True)
@@ -284,12 +298,12 @@ class Kept:
     replayed: Replayed | None = None
 
 
-def write(folder: Path, running: Provider, cancel: Cancel) -> None:
+def write(folder: Path, running: Provider, cancel: Cancel, value: Value = USUAL) -> None:
     """Write the file of `pandora init`, edited, to the new `folder`."""
     folder.mkdir()
     pandora(folder, "init")
     file = folder / "pandora.yaml"
-    file.write_text(edited(file.read_text(), running.url, cancel))
+    file.write_text(edited(file.read_text(), running.url, cancel, value))
 
 
 def collect(folder: Path, collected: int = COLLECTED) -> Path:
@@ -334,10 +348,20 @@ def replay(folder: Path, cancel: str, promise: Estimate, answers: Sequence[Recei
     )
 
 
-def keep(table: Path, folder: Path, cancel: Cancel, collected: int = COLLECTED, asked: int = ASKED) -> Kept:
-    """Fit on `table`, serve, and ask fresh questions: half as streams, half as whole answers."""
+def keep(
+    table: Path,
+    folder: Path,
+    cancel: Cancel,
+    collected: int = COLLECTED,
+    asked: int = ASKED,
+    value: Value = USUAL,
+) -> Kept:
+    """Fit on `table`, serve, and ask fresh questions: half as streams, half as whole answers.
+
+    Where a second of waiting has a price (`value`), looks are made side by side if that pays.
+    """
     with closing(provider(cancel)) as running:
-        write(folder, running, cancel)
+        write(folder, running, cancel, value)
         shutil.copytree(table, folder / "table")
         record = json.loads(pandora(folder, "fit", "--json"))
         found: list[Measured] = []
@@ -352,7 +376,7 @@ def keep(table: Path, folder: Path, cancel: Cancel, collected: int = COLLECTED, 
                 found.append(delivered(answers, numbers, running.log[before:]))
                 received += answers
             again = replay(folder, cancel, promised(record).looks, received, gateway.url)
-    return Kept(cancel, promised(record), found[0], found[1], again)
+    return Kept(cancel, promised(record, value.right_answer), found[0], found[1], again)
 
 
 @dataclass(frozen=True)

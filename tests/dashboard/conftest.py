@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import uvicorn
 
 from pandora_router.dashboard.site import Dashboard, Serving
 from pandora_router.store import accounts
+from pandora_router.store.promises import Promise
 from pandora_router.store.worker import Store
 from tests.support.traffic import NAMES, RIGHT, fill, hold_auctions, team
 
@@ -40,8 +41,16 @@ class Reply:
 class Running:
     """A dashboard that serves on 127.0.0.1, in a thread."""
 
-    def __init__(self, path: Path, *, keys: bool = False, market: bool = False, bodies: bool = False) -> None:
-        self.keys, self.market, self.bodies = keys, market, bodies
+    def __init__(
+        self,
+        path: Path,
+        *,
+        keys: bool = False,
+        market: bool = False,
+        bodies: bool = False,
+        promises: Sequence[Promise] = (),
+    ) -> None:
+        self.keys, self.market, self.bodies, self.promises = keys, market, bodies, promises
         self.store = Store(str(path))
         self.dashboard = Dashboard(str(path), self.store, self._serving)
         config = uvicorn.Config(self.dashboard, host="127.0.0.1", port=0, log_level="warning", lifespan="off")
@@ -65,6 +74,7 @@ class Running:
             bodies=self.bodies,
             right_answer=RIGHT,
             looks=OUTLOOKS,
+            promises=self.promises,
         )
 
     def ask(self, path: str, method: str = "GET", body: str | None = None, **headers: str) -> Reply:

@@ -9,6 +9,9 @@ be within `LOOKS` of the promise; where the two sides priced looks differently, 
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -29,7 +32,26 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("cancel", promise.CANCELS)
 def test_what_is_promised_is_delivered(collected: Path, tmp_path: Path, cancel: promise.Cancel) -> None:
-    kept = promise.keep(collected, tmp_path / "router", cancel, asked=300)
+    assert_delivered(promise.keep(collected, tmp_path / "router", cancel, asked=300))
+
+
+@pytest.mark.slow
+def test_what_is_promised_is_delivered_by_looks_side_by_side(collected: Path, tmp_path: Path) -> None:
+    """A second has a price: looks of one purchase begin together, and each is charged what the books say."""
+    folder = tmp_path / "router"
+    assert_delivered(promise.keep(collected, folder, "stops", asked=300, value=promise.HURRIED))
+    with closing(sqlite3.connect(folder / "pandora.sqlite")) as store:
+        rows = [json.loads(detail)["decision"] for (detail,) in store.execute("SELECT detail FROM decisions")]
+    sets = [(row, bought) for row in rows for bought in row["purchases"] if len(bought["specialists"]) > 1]
+    assert len(sets) > 0.2 * len(rows)
+    for row, bought in sets:
+        lines = [row["specialists"][name] for name in bought["specialists"]]
+        money = sum(line["inspection_cost"] - line["wait"] for line in lines)
+        assert bought["cost"] == pytest.approx(money + max(line["wait"] for line in lines))
+
+
+def assert_delivered(kept: promise.Kept) -> None:
+    """Looks, right answers and dollars are as promised, for streamed and for whole answers."""
     assert kept.promised.looks.mean > 0.2  # a router that never looks would keep its promise easily
     for delivered in (kept.streamed, kept.whole):
         assert delivered.looks.mean == pytest.approx(kept.promised.looks.mean, rel=LOOKS), promise.table(

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from pandora_router.boxes import Boxes, Costs, Draws, Independent, Joint
+from pandora_router.boxes.moving import Moving
+from pandora_router.calibrate.ways import decide
 from pandora_router.errors import UsageError
 from pandora_router.search import (
     Always,
@@ -24,8 +26,11 @@ from pandora_router.search import (
     run,
 )
 from pandora_router.search.batch import Batch
+from pandora_router.search.drive import reveal_means
+from pandora_router.search.moving import MovingBatch, run_moving
 from pandora_router.search.prefixes import laws, maxima, set_costs
 from tests.oracles.sets_optimum import Lattice
+from tests.support.movements import JointMovement, MadeUpMovement, standard_outcomes
 
 COSTS = Costs([0.03, 0.05, 0.04], refund=[0.0, 0.02, 0.0], wait=[0.02, 0.04, 0.01])
 
@@ -155,3 +160,64 @@ def test_what_side_by_side_opens() -> None:
     assert SideBySide().next(State(waiting)) == Inspect((0, 1, 2))
     assert SideBySide().next(State(Independent(mean, std, 0.04))) == Inspect((0,))
     assert len(KnowledgeGradient().next(State(waiting)).boxes) > 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("policy", [KnowledgeGradient(), SideBySide(), Always()])
+def test_the_money_of_a_routed_prompt_is_its_bill_without_waiting(policy: Policy) -> None:
+    """Counted by hand from the trace of each query: what each opening costs, less what comes back."""
+    rng = np.random.default_rng(5)
+    mean, std = rng.normal(0.5, 0.1, (12, 3)), rng.uniform(0.1, 0.3, (12, 3))
+    batch, values = Batch(mean, std, COSTS), rng.normal(mean, std)
+    routed = decide(policy, batch, values)
+    money = COSTS.own - COSTS.wait
+    for i in range(len(mean)):
+        trace = drive(policy, batch.state(i), reveal(values[i]))
+        opened = [box for action in trace.actions[:-1] for box in action.boxes]
+        back = COSTS.refund[1] / COSTS.own[1] * money[1] if trace.selected == 1 and 1 in opened else 0.0
+        assert routed.money(COSTS)[i] == pytest.approx(money[opened].sum() - back)
+        assert routed.spent[i] == pytest.approx(trace.spent)
+    assert routed.inspections.sum() > 0
+
+
+def test_sets_are_found_at_speed_as_in_plain_code() -> None:
+    """Compiled or batched single steps, with the set weighed beside them, decide as the plain twin."""
+    rng, policy, sets = np.random.default_rng(9), KnowledgeGradient(), 0
+    for _ in range(40):
+        mean, std = rng.normal(0.5, 0.05, 3), rng.uniform(0.1, 0.3, 3)
+        wait = 10.0 ** rng.uniform(-2.5, -1.0, 3)
+        costs = Costs(0.002 + wait, refund=rng.choice([0.0, 1.0]) * (0.002 + wait), wait=wait)
+        covariance = np.outer(std, std) * (0.4 + 0.6 * np.eye(3))
+        laws_: list[Boxes] = [
+            Joint(mean, covariance, costs),
+            Draws(mean[:, None] + std[:, None] * standard_outcomes(8), costs),
+            Moving(mean, JointMovement(covariance, 8), costs),
+        ]
+        for boxes in laws_:
+            state = State(boxes)
+            action = policy.next(state)
+            assert action == policy.plain_next(state)
+            sets += isinstance(action, Inspect) and len(action.boxes) > 1
+    assert sets > 20
+
+
+def test_a_batch_of_moving_boxes_opens_the_sets_of_each_search() -> None:
+    rng = np.random.default_rng(2)
+    law, mean = MadeUpMovement(3), rng.normal(0.5, 0.05, (15, 3))
+    told = {(i, code): rng.normal(0.5, 0.2, 3) for i in range(15) for code in range(8)}
+
+    def means_of(rows: np.ndarray, opened: np.ndarray) -> np.ndarray:
+        return np.array([told[i, int(o @ [1, 2, 4])] for i, o in zip(rows.tolist(), opened, strict=True)])
+
+    costs = Costs([0.012, 0.022, 0.032], refund=[0.0, 0.022, 0.01], wait=[0.01, 0.02, 0.03])
+    batch = MovingBatch(mean, law, costs)
+    done = run_moving(KnowledgeGradient(), batch, means_of)
+    together = 0
+    for i in range(15):
+        opener = reveal_means(lambda opened, i=i: means_of(np.array([i]), opened[None])[0])
+        trace = drive(KnowledgeGradient(), batch.state(i), opener)
+        bought = [action.boxes for action in trace.actions[:-1] if isinstance(action, Inspect)]
+        assert [tuple(done.order[i][done.stage[i] == s].tolist()) for s in range(len(bought))] == bought
+        assert (done.choice[i], done.order[i].max() >= 0) == (trace.selected, bool(bought))
+        assert done.spent[i] == pytest.approx(trace.spent)
+        together += any(len(boxes) > 1 for boxes in bought)
+    assert together > 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import re
 from functools import cache
 from io import StringIO
@@ -22,6 +23,7 @@ from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.estimator import Query, Scorer
 from pandora_router.router import (
     BoxStatus,
+    Decision,
     External,
     NeighbourRecipe,
     PurchaseStatus,
@@ -370,9 +372,28 @@ def test_a_number_that_rounds_to_zero_is_shown_without_a_sign() -> None:
     assert "0.000" in said.getvalue()
 
 
-def test_a_router_refuses_looks_that_wait_side_by_side() -> None:
-    """Its purchases, pages and books count the seconds of one look after the other."""
+def test_a_router_whose_looks_wait_side_by_side_opens_sets_and_says_what_they_cost(tmp_path: Path) -> None:
+    """Money of each and the longest wait: in the bill, as JSON, in the explanation, on disk."""
     table = generate()
-    costs = Costs(np.full(len(table.specialists), 0.02), wait=0.01)
-    with pytest.raises(UsageError, match="one after the other"):
-        Router.fit(table, inspection_cost=costs)
+    own, wait = np.array([0.004, 0.005, 0.006]), np.array([0.003, 0.004, 0.005])
+    router = Router.fit(table, costly=QUICK, inspection_cost=Costs(own, wait=wait))
+    decisions = router.route_batch(table.prompts[:60])
+    sets = [one for one in decisions if any(len(bought.specialists) > 1 for bought in one.purchases)]
+    assert sets
+    for decision in sets:
+        for bought in decision.purchases:
+            at = [router.specialists.index(name) for name in bought.specialists]
+            assert bought.cost == pytest.approx((own - wait)[at].sum() + wait[at].max())
+        paid = sum(bought.cost for bought in decision.purchases)
+        assert decision.trace.spent + decision.trace.refunded == pytest.approx(paid)
+        row = json.loads(json.dumps(decision.to_dict()))
+        again = Decision.from_dict(row)
+        assert again.to_dict() == row
+        story = explain(router, again)
+        assert story.steps[-1].spent == pytest.approx(paid)
+        assert story.bills["inspect everything"] == pytest.approx((own - wait).sum() + wait.max())
+        assert any("side by side" in step.why for step in story.steps)
+    router.save(tmp_path / "router")
+    loaded = Router.load(tmp_path / "router")
+    for decision, same in zip(decisions, loaded.route_batch(table.prompts[:60]), strict=True):
+        assert decision.trace.actions == same.trace.actions

@@ -73,6 +73,10 @@ class Moving(DiscretePrices):
             opened=np.zeros(len(means), dtype=np.bool_),
         )
 
+    def at(self, worth: Vector, opened: Mask) -> Self:
+        """The same law with other means, refunds of opened boxes included, where `opened` is open (M,)."""
+        return self._changed(mean=worth, sealed=~opened, opened=opened)
+
     @property
     def bare(self) -> Vector:
         """The means without refunds (M,)."""

@@ -27,7 +27,7 @@ from pandora_router.calibrate.means import STRENGTHS, fit_ridge
 from pandora_router.calibrate.readings import Readings, estimates
 from pandora_router.calibrate.residuals import Scale, fit_scale
 from pandora_router.calibrate.signals import FittedSignal, Prior
-from pandora_router.calibrate.ways import Routed
+from pandora_router.calibrate.ways import Routed, bill
 from pandora_router.errors import UsageError
 from pandora_router.search import Always, Policy
 from pandora_router.search.moving import MovingBatch, run_moving
@@ -171,7 +171,7 @@ def route_sets(
     if isinstance(policy, Always):
         every = np.ones((prompts, boxes), dtype=np.bool_)
         choice = (told(np.arange(prompts), every) + costs.refund).argmax(axis=1)
-        spent = costs.own.sum() + costs.shared.sum() - costs.refund[choice]
+        spent = bill(every, costs) - costs.refund[choice]
         return Routed.every(choice, spent, boxes)
     batch = signal.batch(readings.cheap, costs)
     return Routed.after(run_moving(policy, batch.moved(more) if more.any() else batch, told))

@@ -41,13 +41,19 @@ ORACLE = "oracle"
 class Routed:
     """Result for N prompts: the chosen specialist (N,), the inspection cost and the number of opened boxes.
 
-    `spent` is net of refunds. `opened` (N, M) are the opened boxes; None if unknown.
+    `spent` is net of refunds. `stage` (N, M) is the number of the purchase that opened each box, -1 for boxes
+    that stayed sealed; None if nothing was bought.
     """
 
     choice: Positions
     spent: Vector
     inspections: Vector
-    opened: Mask | None = None
+    stage: Matrix | None = None
+
+    @property
+    def opened(self) -> Mask | None:
+        """The opened boxes (N, M); None if nothing was bought."""
+        return None if self.stage is None else np.asarray(self.stage >= 0)
 
     @classmethod
     def unseen(cls, choice: NDArray[Any]) -> Routed:
@@ -58,24 +64,29 @@ class Routed:
     @classmethod
     def every(cls, choice: Positions, spent: Vector, boxes: int) -> Routed:
         """Choices after all boxes were opened."""
-        opened = np.ones((len(choice), boxes), dtype=np.bool_)
-        return cls(choice, spent, np.full(len(choice), float(boxes)), opened)
+        return cls(choice, spent, np.full(len(choice), float(boxes)), np.zeros((len(choice), boxes)))
 
     @classmethod
     def after(cls, done: Decisions) -> Routed:
         """The decisions of a search."""
         prompts, boxes = done.order.shape
-        opened = np.zeros((prompts, boxes), dtype=np.bool_)
+        stage = np.full((prompts, boxes), -1.0)
         rows, steps = np.nonzero(done.order >= 0)
-        opened[rows, done.order[rows, steps]] = True
-        return cls(done.choice.astype(np.intp), done.spent, done.inspections.astype(np.float64), opened)
+        stage[rows, done.order[rows, steps]] = done.stage[rows, steps]
+        return cls(done.choice.astype(np.intp), done.spent, done.inspections.astype(np.float64), stage)
 
-    def lost(self, prices: Vector) -> Vector:
-        """The sum (N,) of `prices` (M,) over the opened boxes that were not chosen; 0 if none are known."""
-        if self.opened is None:
-            return np.zeros(len(self.choice))
-        chosen = np.arange(self.opened.shape[1]) == self.choice[:, None]
-        return np.asarray((self.opened & ~chosen) @ prices)
+    def money(self, costs: Costs) -> Vector:
+        """`spent` (N,) without what was paid by waiting, at the costs of these decisions.
+
+        Of the money of an own cost the same share comes back as of the whole.
+        """
+        opened = self.opened
+        if not len(costs.wait) or opened is None:
+            return self.spent
+        share = np.divide(costs.refund, costs.own, out=np.zeros(len(costs)), where=costs.own > 0.0)
+        money = Costs(costs.own - costs.wait, costs.shared, costs.group)
+        kept = opened[np.arange(len(self.choice)), self.choice]
+        return bill(opened, money) - np.where(kept, (share * money.own)[self.choice], 0.0)
 
     def reward(self, readings: Readings) -> Vector:
         """The reward of each prompt (N,), before what was spent on inspections."""
@@ -92,8 +103,13 @@ class Routed:
 
 
 def bill(opened: Mask, costs: Costs) -> Vector:
-    """Cost of opening these boxes (N, M) per prompt: own parts, and each group's shared part once."""
+    """Cost of opening these boxes (N, M) per prompt in one purchase.
+
+    Own parts, each group's shared part once, and of the waits the longest.
+    """
     spent = opened @ costs.own
+    if len(costs.wait):
+        spent = spent - opened @ costs.wait + np.max(opened * costs.wait, axis=1, initial=0.0)
     for group, shared in enumerate(costs.shared):
         spent = spent + shared * opened[:, costs.group == group].any(axis=1)
     return np.asarray(spent, dtype=np.float64)

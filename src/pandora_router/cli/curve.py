@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:  # the router needs numpy: `pandora curve --help` does without
     from rich.table import Table as Grid
 
     from pandora_router.router.curve import Curve, Kept, Point
+    from pandora_router.router.latency import InTime, Timings
 
 PROMPTS = 1000
 WIDE, HIGH = 64, 16
@@ -54,6 +56,7 @@ def curve(
     from pandora_router.config.file import curve_of
     from pandora_router.folders import replace_text
     from pandora_router.router.curve_picture import curve_html, curve_svg
+    from pandora_router.router.latency import Timings
 
     if (keep is None) != (of is None):
         raise UsageError(
@@ -64,6 +67,8 @@ def curve(
         )
     router = open_router(folder)
     traced, sign = curve_of(router), router.report.sign
+    measured = router.record.report["routing"].get("timings")
+    timed = None if not measured else Timings.from_dict(measured)
     kept = None if keep is None or of is None else traced.keep(keep, of)
     worth = 1.0 / router.fee_weight if kept is None else kept.point.worth
     if svg is not None:
@@ -74,18 +79,55 @@ def curve(
         replace_text(html, curve_html(traced, sign, worth, words))
     if as_json:
         goal = None if kept is None else {"worth": kept.point.worth, "sure": kept.sure}
-        echo_json({**traced.to_dict(), "fitted_worth": 1.0 / router.fee_weight, "goal": goal})
+        seconds = None if timed is None else asdict(timed)
+        facts = {"fitted_worth": 1.0 / router.fee_weight, "goal": goal, "timings": seconds}
+        echo_json({**traced.to_dict(), **facts})
         return
     screen = Screen()
     if kept is not None:
         screen.say(promise(kept, sign))
     screen.say(plot(traced, sign))
     screen.show(points(traced, 1.0 / router.fee_weight, sign))
+    if timed is not None:
+        screen.show(times(timed, 1.0 / router.fee_weight, sign))
     screen.say(
         f"On {traced.prompts:,} held-out prompts; money per {PROMPTS:,}, looks included. The whole curve "
         f"lies within {traced.band:.2f} standard errors (se) of these points with probability 0.95. over "
         "mix: right answers above the best random mix of two specialists at the same cost."
     )
+
+
+def in_time(met: InTime, worth: float, sign: str) -> str:
+    """Sentence on what a goal `latency` costs and whether the held-out prompts show that it is met."""
+    quantile, share = met.timing.quantiles[met.level], met.level[1:]
+    took = f"{share} of 100 requests within {quantile.seconds:.3g} s"
+    if met.sure:
+        verdict = f"Answers {took} (goal: {met.seconds:g} s; held-out prompts show it with 95 % confidence)"
+    else:
+        verdict = (
+            f"Nothing surely answers {share} of 100 requests within {met.seconds:g} s; the best answers "
+        )
+        verdict += took.removeprefix(f"{share} of 100 requests ") + " on held-out prompts"
+    cost = money(PROMPTS * met.timing.money, sign)
+    price = money(met.timing.price * worth, sign)
+    return (
+        f"{verdict}: {met.timing.score:.3f} right at {cost} per {PROMPTS:,}. A second is then worth {price}."
+    )
+
+
+def times(timed: Timings, worth: float, sign: str) -> Grid:
+    """How long requests take over the price of a second, as a table."""
+    rows = []
+    for point in timed.points:
+        cells = [f"{quantile.seconds:.3g}" for quantile in point.quantiles.values()]
+        most = point.quantiles["p95"].most
+        cost = money(PROMPTS * point.money, sign)
+        price = money(point.price * worth, sign)
+        known = "" if most is None else f"{most:.3g}"
+        rows.append((price, *cells, known, f"{point.score:.3f}", cost, f"{point.inspections:.2f}"))
+    quantiles = [f"{name} (s)" for name in timed.points[0].quantiles]
+    columns = ("price of a second", *quantiles, "p95 at most", "right", f"per {PROMPTS:,}", "looks")
+    return table("What a second is worth decides how long requests take", columns, rows)
 
 
 def promise(kept: Kept, sign: str) -> str:

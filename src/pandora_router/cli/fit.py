@@ -123,6 +123,8 @@ def fit(
     work = output.with_name(f".{output.name}.work")
     echo(announcement(settings, table, work), err=True)
     echo(worth(settings, table), err=True)
+    if settings.goal is not None and settings.goal.latency is not None:
+        echo(second(settings, table), err=True)
     if table.missing.any():
         echo(gaps(table), err=True)
     begun = time.monotonic()
@@ -155,14 +157,18 @@ def fit(
 
 def show(facts: Mapping[str, Any], config: Config, weight: float, needs: list[str], *, verbose: bool) -> None:
     """Print what the router earns; with `verbose` also the details."""
-    from pandora_router.cli.curve import promise
+    from pandora_router.cli.curve import in_time, promise
     from pandora_router.cli.earnings import details, headline
     from pandora_router.router.curve import Kept
+    from pandora_router.router.latency import InTime
 
     screen = Screen()
     headline(screen, facts, weight, config.value.currency, needs)
-    if goal := facts.get("goal"):
+    goal = facts.get("goal") or {}
+    if "share" in goal:
         screen.say(promise(Kept.from_dict(goal), config.value.currency))
+    if "latency" in goal:
+        screen.say(in_time(InTime.from_dict(goal["latency"]), 1.0 / weight, config.value.currency))
     known, test = facts["prompts"]["remembered"], facts["prompts"]["test"]
     screen.say(
         f"The router remembers {known:,} prompts with their rewards"
@@ -232,17 +238,35 @@ def check(config: Config, table: Table) -> None:
         )
 
 
+def second(config: Config, table: Table) -> str:
+    """Sentence on the price of a second to be found; raises `UsageError` without recorded seconds."""
+    assert config.goal is not None
+    latency = config.goal.latency
+    assert latency is not None
+    if table.seconds is None:
+        raise UsageError(
+            "goal.latency",
+            expected="a table with the seconds of its answers",
+            came="one without",
+            do="Ask the specialists with `pandora collect`, which records them, or leave the goal out.",
+        )
+    return (
+        f"The price of a second at which {latency.level[1:]} of 100 requests are answered within "
+        f"{latency.seconds:g} s is searched for, from 0 on."
+    )
+
+
 def worth(config: Config, table: Table) -> str:
     """Sentence on what a right answer is worth in this fit, and where that number comes from."""
     if table.fee_weight == 0.0:
         return "Fees have no weight (fee weight 0 in the table): only scores count."
     value = money(1.0 / table.fee_weight, config.value.currency)
-    if config.goal is not None and config.goal.keep is None:
+    if config.goal is not None and config.goal.budget is not None:
         return (
             f"A right answer is taken to be worth {value}, ten times what the dearest specialist costs more "
             "than the cheapest, until a gateway follows the budget of the goal."
         )
-    if config.goal is not None:
+    if config.goal is not None and config.goal.keep is not None:
         return (
             f"The worth of a right answer that keeps {config.goal.keep:.0%} of {config.goal.of} is searched "
             f"for, from {value} on."

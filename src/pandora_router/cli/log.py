@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pandora_router.cli.console import Screen, table
-from pandora_router.cli.keys import store_option, within
+from pandora_router.cli.keys import CONFIG, store_option, within
 from pandora_router.errors import UsageError
-from pandora_router.store import accounts, budgets
+from pandora_router.store import accounts, budgets, promises
 from pandora_router.store import log as decisions
 from pandora_router.store.money import dollars
 from pandora_router.text import money, printable
+
+if TYPE_CHECKING:
+    from rich.table import Table as Grid
+
+PROMISES = 30 * 86_400.0
+"""Seconds back for which promises are held against requests."""
 
 
 @click.group()
@@ -74,10 +81,14 @@ def tail(most: int, specialist: str | None, as_json: bool, store: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @store_option
 def status(as_json: bool, store: str) -> None:
-    """Show every budget: what is spent, what is left, and what its period will end at.
+    """Show every budget and every promise of a goal.
+
+    Of a budget: what is spent, what is left, and what its period will end at. Of a promise to keep a share of
+    a specialist's score, or to answer in time: whether it held on the requests of the last 30 days.
 
     Budgets of `goal` and of profiles also show what a right answer is worth now: the highest worth at which
-    the money lasts (docs/goals.md). The gateway writes it down every few seconds.
+    the money lasts (docs/goals.md). The gateway writes it down every few seconds. Promises are those of the
+    goals in pandora.yaml of the current folder.
 
     \b
     Examples:
@@ -85,15 +96,27 @@ def status(as_json: bool, store: str) -> None:
       pandora log status --json
     """
     now = time.time()
-    levels = within(store, lambda open_: budgets.status(open_, accounts.limited(open_), now))
+    promised, metric = stated_promises()
+    levels, kept = within(
+        store,
+        lambda open_: (
+            budgets.status(open_, accounts.limited(open_), now),
+            promises.watched(open_, promised, metric, now - PROMISES),
+        ),
+    )
     if as_json:
         for level in levels:
             amounts = {name: dollars(getattr(level, name)) for name in ("budget", "spent", "reserved")}
             click.echo(json.dumps(asdict(level) | amounts | {"left": level.left}))
+        for one in kept:
+            click.echo(json.dumps(asdict(one) | {"verdict": one.verdict}))
         return
-    if not levels:
+    if kept:
+        Screen().show(_promises(kept))
+    if not levels and not kept:
         click.echo("There is no budget. Set one: goal: {budget: 500, per: month} in pandora.yaml, or")
         click.echo("pandora keys add NAME --budget 50")
+    if not levels:
         return
     cells = [
         [
@@ -110,6 +133,34 @@ def status(as_json: bool, store: str) -> None:
     ]
     columns = ["budget of", "budget", "spent", "reserved", "left", "ends in", "will end at"]
     Screen().show(table("Budgets", [*columns, "a right answer is worth"], cells, words=1))
+
+
+def _promises(kept: Sequence[promises.Watched]) -> Grid:
+    """The promises of goals, and whether they hold, as a table."""
+    rows = [
+        [
+            printable(one.promise.text),
+            one.verdict,
+            "" if one.reached is None else f"{one.reached:.1%}",
+            "" if one.low is None else f"{one.low:.1%} to {one.high:.1%}",
+            f"{one.requests:,}",
+            printable(one.basis),
+        ]
+        for one in kept
+    ]
+    columns = ["promise", "it", "reached", "95 % interval", "requests", "compared with"]
+    return table("What the goal promises, on the last 30 days", columns, rows, words=2)
+
+
+def stated_promises() -> tuple[tuple[promises.Promise, ...], str]:
+    """What the goals of pandora.yaml in this folder promise, and the feedback that is the score."""
+    if not CONFIG.is_file():
+        return (), "reward"
+    from pandora_router.config import read_config
+    from pandora_router.config.worth import promises as promises_of
+
+    config = read_config(CONFIG)
+    return promises_of(config), config.learn.feedback
 
 
 @log.command()

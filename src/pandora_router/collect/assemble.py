@@ -128,7 +128,7 @@ def grade_key(cell: Cell, judge: Judge) -> str:
 def assemble(plan: CollectPlan, journal: Journal) -> Table:
     """The routing table of everything in the journal that belongs to this plan."""
     shape = (len(plan.questions), len(plan.specialists))
-    score, fee = np.full(shape, np.nan), np.full(shape, np.nan)
+    score, fee, seconds = (np.full(shape, np.nan) for _ in range(3))
     contexts = np.full(shape, None, dtype=object)
     lengths: dict[str, dict[str, float]] = {}
     for j, specialist in enumerate(plan.specialists):
@@ -144,6 +144,7 @@ def assemble(plan: CollectPlan, journal: Journal) -> Table:
                 score[i, j] = _mean([grade for grade in grades if grade is not None])
                 fee[i, j] = _mean([answer.fee for _, answer in answered])
                 first = answered[0][1]
+                seconds[i, j] = first.seconds
                 contexts[i, j] = (
                     shown(first.context, first.logprobs)
                     if plan.log_probabilities and first.logprobs
@@ -160,6 +161,7 @@ def assemble(plan: CollectPlan, journal: Journal) -> Table:
         contexts=contexts if any(text is not None for text in contexts.flat) else None,
         fee_weight=plan.fee_weight,
         lengths=lengths,
+        seconds=seconds,
     )
 
 

@@ -253,7 +253,7 @@ def _priced(config: Config, path: Path) -> tuple[Table, str]:
         at = stated_worth(config, router) or worth_of(router) or first_worth(table)
         table = table.with_fee_weight(1.0 / at)
         source = f"keeps {goal.keep:.0%} of {goal.of}, by the router in {folder.name}"
-    elif goal is not None:
+    elif goal is not None and goal.budget is not None:
         source = "where a fit for a budget begins; the gateway follows the budget from there"
     if table.fee_weight == 0.0:
         return table, "any fee (fee weight 0)"

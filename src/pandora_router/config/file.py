@@ -46,6 +46,7 @@ from pandora_router.data import Table, load
 from pandora_router.errors import UsageError
 from pandora_router.router import Router
 from pandora_router.router.curve import Curve
+from pandora_router.router.latency import timings_of
 from pandora_router.run import Runner
 from pandora_router.text import did_you_mean
 from pandora_router.types import Advance
@@ -105,7 +106,15 @@ class Config(Closed):
 
     def check(self) -> None:
         """Raise `UsageError` for undefined names, circles of specialists, and a goal beside a worth."""
-        if self.goal is not None and self.value.right_answer is not None:
+        goal, value = self.goal, self.value
+        if goal is not None and goal.latency is not None and value.second:
+            raise UsageError(
+                "goal.latency",
+                expected="a goal latency, or value.second",
+                came="both",
+                do="Remove one: the price of a second follows from the goal.",
+            )
+        if goal is not None and goal.sets_worth and value.right_answer is not None:
             raise UsageError(
                 "goal",
                 expected="a goal, or value.right_answer",
@@ -216,7 +225,7 @@ class Config(Closed):
         table = load(folder / self.table)
         if self.value.right_answer is not None:
             table = table.with_fee_weight(1.0 / self.value.right_answer)
-        elif self.goal is not None:
+        elif self.goal is not None and self.goal.sets_worth:
             table = table.with_fee_weight(1.0 / first_worth(table))
         if self.fit.specialists is not None:
             table = table.only(self.fit.specialists)
@@ -238,29 +247,44 @@ class Config(Closed):
 
         With a goal `keep` the table's fee weight is where the search for the right worth begins: the router
         is fitted there, its curve on held-out prompts says which worth meets the goal, and it is fitted again
-        at that worth, up to `FITS` times in all. `record.goal` says what was reached.
+        at that worth, up to `FITS` times in all. The price of a second that meets a goal `latency` is found
+        in the same fits, from 0 on. `record.goal` says what was reached.
         """
-        if self.goal is None or self.goal.keep is None or self.goal.of is None:
-            return self._fitted(table, progress, work, on_estimates, runner)
+        goal, price = self.goal, 0.0  # of a second, in right answers
+        if goal is None or (goal.keep is None and goal.latency is None):
+            return self._fitted(table, self.value.second, progress, work, on_estimates, runner)
         for _ in range(FITS):
-            router = self._fitted(table, progress, work, on_estimates, runner)
-            kept = curve_of(router).keep(self.goal.keep, self.goal.of)
-            assert kept.point.worth is not None
-            if math.isclose(kept.point.worth * router.fee_weight, 1.0, rel_tol=1e-6):
+            second = self.value.second if goal.latency is None else price / (table.fee_weight or 1.0)
+            router = self._fitted(table, second, progress, work, on_estimates, runner)
+            weight, wanted = router.fee_weight, price
+            if goal.keep is not None and goal.of is not None:
+                weight = 1.0 / (curve_of(router).keep(goal.keep, goal.of).point.worth or math.inf)
+            if goal.latency is not None:
+                timed = timings_of(router.record.report)
+                wanted = timed.within(goal.latency.level, goal.latency.seconds).timing.price
+            same = math.isclose(weight, router.fee_weight, rel_tol=1e-6)
+            if same and math.isclose(wanted, price, rel_tol=1e-6, abs_tol=1e-12):
                 break
-            table = table.with_fee_weight(1.0 / kept.point.worth)
-        reached = curve_of(router).at(1.0 / router.fee_weight, self.goal.keep, self.goal.of)
-        return replace(router, record=replace(router.record, goal=asdict(reached)))
+            price, table = wanted, table.with_fee_weight(weight)
+        reached: dict[str, Any] = {}
+        if goal.keep is not None and goal.of is not None:
+            reached |= asdict(curve_of(router).at(1.0 / router.fee_weight, goal.keep, goal.of))
+        if goal.latency is not None:
+            timed, latency = timings_of(router.record.report), goal.latency
+            reached["latency"] = asdict(timed.at(second * router.fee_weight, latency.level, latency.seconds))
+        return replace(router, record=replace(router.record, goal=reached))
 
     def _fitted(
         self,
         table: Table,
+        second: float,
         progress: Advance | None,
         work: Path | None,
         on_estimates: Callable[[Mapping[str, Readings]], None] | None,
         runner: Runner | None,
     ) -> Router:
-        inspection = looking(self, table)
+        """The router at the price `second` of a second, in money."""
+        inspection = looking(self, table, second)
         costly = self.fit.costly
         if not isinstance(costly, JudgeSettings) and inspection.peek != costly.characters(table):
             costly = costly.model_copy(update={"peek": inspection.peek})
@@ -272,7 +296,7 @@ class Config(Closed):
             signal=self.fit.signal.build(),
             policy=self.fit.policy.build(),
             inspection_cost=inspection.cost,
-            waiting=waiting(self, table, inspection),
+            waiting=waiting(self, table, inspection, second),
             default=self.fit.default,
             timeout=self.fit.timeout,
             progress=progress,

@@ -19,7 +19,14 @@ from pandora_router.config.file import Config, curve_of
 from pandora_router.config.price_parts import PriceParts, prices_of
 from pandora_router.config.shared import Builder
 from pandora_router.config.specialists import ChatSettings
-from pandora_router.config.worth import goal_worth, revalued, stated_worth, worth_of
+from pandora_router.config.worth import (
+    goal_worth,
+    price_of_second,
+    promises,
+    revalued,
+    stated_worth,
+    worth_of,
+)
 from pandora_router.dashboard.page_request import ROOT
 from pandora_router.dashboard.site import Dashboard, Serving
 from pandora_router.errors import UsageError
@@ -121,12 +128,18 @@ class ServePlan:
         profiles = {name: profile(name, config, router) for name in config.serve.profiles}
         chosen = settings(config, default, router)
         market = auctioneer(config, self.path)
+        goal, price = config.goal, None
+        if router is not None and goal is not None and goal.latency is not None:
+            price = price_of_second(router, goal.latency)
         pace = None
-        if router is not None and config.goal is not None and config.goal.budget is not None:
-            shared = shared_budget("", config.goal.budget, config.goal.per)
-            pace = paced_router(router, config.goal.budget, shared)
-        parts = (backends, chosen, router, profiles, config.value.second, market, pace, candidate)
-        return Site(*parts, lessons=config.learn.lessons(router, market), hash=content)
+        if router is not None and goal is not None and goal.budget is not None:
+            shared = shared_budget("", goal.budget, goal.per)
+            pace = paced_router(router, goal.budget, shared, price)
+        second = money_of_second(router, price, config.value.second)
+        parts = (backends, chosen, router, profiles, second, market, pace, candidate)
+        promised = () if router is None else promises(config)
+        lessons = config.learn.lessons(router, market)
+        return Site(*parts, lessons=lessons, promises=promised, hash=content)
 
     def mount(self, gateway: Gateway, closing: ExitStack) -> None:
         """Add the dashboard to the gateway."""
@@ -156,11 +169,19 @@ def shared_budget(profile: str, budget: float, per: str | None) -> SharedBudget:
     return SharedBudget.named("profile" if profile else "all", profile, nanodollars(budget), per)
 
 
-def paced_router(router: Router, budget: float, shared: SharedBudget) -> PacedRouter:
-    """The router that follows a budget, at first at its own worth."""
+def money_of_second(router: Router | None, price: float | None, stated: float) -> float:
+    """Dollars of a second: its price in right answers at the router's worth, or else `stated`."""
+    worth = worth_of(router)
+    return stated if price is None or worth is None else price * worth
+
+
+def paced_router(
+    router: Router, budget: float, shared: SharedBudget, second: float | None = None
+) -> PacedRouter:
+    """The router that follows a budget, at first at its own worth; `second`: see `PacedRouter`."""
     worth = worth_of(router)
     assert worth is not None
-    return PacedRouter(router, Pace(curve_of(router), budget, worth), shared)
+    return PacedRouter(router, Pace(curve_of(router), budget, worth), shared, second)
 
 
 def auctioneer(config: Config, path: Path) -> Auctioneer | None:
@@ -194,6 +215,8 @@ def mount_dashboard(url: str, gateway: Gateway, closing: ExitStack) -> None:
             right_answer=worth_of(site.router),
             curve=None if site.router is None else measured_curve(site.router),
             looks=[outlook.sentence for outlook in gateway.outlooks()],
+            promises=site.promises,
+            metric=site.settings.learning.metric,
         )
 
     dashboard = Dashboard(url, gateway.store, serving)
@@ -232,12 +255,16 @@ def profile(name: str, config: Config, router: Router | None) -> Profile:
         if stated.keep is not None and stated.of is not None:
             worth = goal_worth(router, stated.keep, stated.of)
         router = weighed(router, router.fee_weight if worth is None else 1.0 / worth, name=name)
-    paced = None
+    latency, paced = stated.latency, None
+    if latency is None and stated.second is None and config.goal is not None:
+        latency = config.goal.latency
+    price = None if router is None or latency is None else price_of_second(router, latency)
     if router is not None and stated.budget is not None:
-        paced = paced_router(router, stated.budget, shared_budget(name, stated.budget, stated.per))
+        paced = paced_router(router, stated.budget, shared_budget(name, stated.budget, stated.per), price)
+    second = value.second if stated.second is None else stated.second
     return Profile(
         router,
-        second=value.second if stated.second is None else stated.second,
+        second=money_of_second(router, price, second),
         only=None if stated.only is None else frozenset(stated.only),
         exclude=frozenset(stated.exclude or ()),
         max_fee=stated.max_fee,

@@ -32,7 +32,7 @@ from pandora_router.config.specialists import AskedSettings, ChatSettings
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
 from pandora_router.prices import CHARACTERS_PER_TOKEN, Fare, Lengths, answer_seconds, expect_waits
-from pandora_router.router.inspection import WaitingCosts
+from pandora_router.router.inspection import Waiting
 from pandora_router.text import did_you_mean
 from pandora_router.types import Vector
 
@@ -71,8 +71,12 @@ class InspectionPrice:
     looks: Mapping[str, Fare] = field(default_factory=dict)
 
 
-def looking(config: Config, table: Table) -> InspectionPrice:
-    """The inspection cost stated in `config`, or computed from its prices, for this table."""
+def looking(config: Config, table: Table, second: float | None = None) -> InspectionPrice:
+    """The inspection cost stated in `config`, or computed from its prices, for this table.
+
+    `second` is the price of a second of waiting where it is not `value.second`.
+    """
+    second = config.value.second if second is None else second
     weight = table.fee_weight if table.fee_weight > 0 else 1.0
     stated, peek = config.fit.inspection, config.fit.costly.characters(table)
     if isinstance(stated, InspectionParts):
@@ -87,8 +91,9 @@ def looking(config: Config, table: Table) -> InspectionPrice:
     if peek:
         fares = _looks(config, table, peek)
         if fares is not None:
-            own = weight * np.array([fare.price(config.value.second) for fare in fares.values()])
-            costs = Costs(own, refund=own * _shares(config, table, peek))
+            own = weight * np.array([fare.price(second) for fare in fares.values()])
+            wait = weight * second * np.array([fare.seconds for fare in fares.values()])
+            costs = Costs(own, refund=own * _shares(config, table, peek), wait=wait)
             money = float(np.mean([fare.money for fare in fares.values()]))
             return InspectionPrice(costs, money, _told(_why(config, fares, peek), costs), peek, looks=fares)
         if config.fit.costly.peek is not None:
@@ -99,18 +104,20 @@ def looking(config: Config, table: Table) -> InspectionPrice:
                 do="Write fit: {inspection: 0.0001}, or give every specialist its prices.",
             )
         peek = 0
-    money, why = _own_work(config, table)
+    money, why = _own_work(config, table, second)
     return InspectionPrice(weight * money, money, why, peek)
 
 
-def waiting(config: Config, table: Table, inspection: InspectionPrice) -> WaitingCosts:
-    """What waiting for looks (as part of `inspection.cost`) and for whole answers costs."""
-    second = config.value.second * (table.fee_weight if table.fee_weight > 0 else 0.0)
+def waiting(config: Config, table: Table, inspection: InspectionPrice, second: float) -> Waiting:
+    """The price `second` in units of reward, and the seconds of looks and of whole answers."""
     measured = {name: Lengths.of(means) for name, means in table.lengths.items()}
     looks = [inspection.looks[name].seconds if inspection.looks else 0.0 for name in table.specialists]
-    return WaitingCosts(
-        second * np.array(looks), second * np.array(answer_seconds(table.specialists, measured))
-    )
+    answers = answer_seconds(table.specialists, measured)
+    back = _shares(config, table, inspection.peek)
+    price = second * (table.fee_weight if table.fee_weight > 0 else 0.0)
+    goal = config.goal
+    timed = goal is not None and goal.latency is not None
+    return Waiting(price, np.array(looks), np.array(answers), back, timed)
 
 
 def _stated(config: Config, table: Table, money: float, weight: float, peek: int) -> InspectionPrice:
@@ -223,7 +230,7 @@ def lengths(config: Config, table: Table) -> dict[str, dict[str, float]]:
     return known
 
 
-def _own_work(config: Config, table: Table) -> tuple[float, str]:
+def _own_work(config: Config, table: Table, second: float) -> tuple[float, str]:
     """The price of one estimate without a look, and where it comes from."""
     costly = config.fit.costly
     if isinstance(costly, JudgeSettings):
@@ -235,7 +242,7 @@ def _own_work(config: Config, table: Table) -> tuple[float, str]:
         seconds = TRANSFORMER_SECONDS * tokens * LAYERS
     value = config.value
     why = f"{1000 * seconds:.0f} ms of processor time and waiting"
-    return seconds * (value.cpu_second + value.second), why
+    return seconds * (value.cpu_second + second), why
 
 
 def _tokens(table: Table) -> float:

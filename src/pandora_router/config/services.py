@@ -61,12 +61,39 @@ class BidSettings(Closed):
     ledger: Text | None = None
 
 
+class LatencySettings(Closed):
+    """The most seconds that half (p50), 90, 95 or 99 of 100 requests take to their last byte; one of them."""
+
+    p50: Above | None = None
+    p90: Above | None = None
+    p95: Above | None = None
+    p99: Above | None = None
+
+    @model_validator(mode="after")
+    def _one_level(self) -> Self:
+        """Refuse none and several."""
+        if len(self.model_fields_set) != 1 or not self.seconds:
+            raise ValueError("one of p50, p90, p95 and p99, such as {p95: 2.0}")
+        return self
+
+    @property
+    def level(self) -> str:
+        """Which share of the requests is meant."""
+        return next(iter(self.model_fields_set))
+
+    @property
+    def seconds(self) -> float:
+        """The most seconds that it may take."""
+        return float(getattr(self, self.level) or 0.0)
+
+
 class ProfileSettings(Closed):
     """A named way to route that clients choose by `auto@name`: other values, or fewer specialists.
 
     right_answer, second: as under `value`, in its currency; by default those of the file.
     keep, of: as under `goal`, instead of `right_answer`.
     budget, per: the most money for the requests of this profile in a day, week or month.
+    latency: as under `goal`, instead of `second`.
     only, exclude: names of specialists.
     max_fee: most that one answer may cost.
     """
@@ -77,6 +104,7 @@ class ProfileSettings(Closed):
     of: Name | None = None
     budget: Above | None = None
     per: Literal["day", "week", "month"] | None = None
+    latency: LatencySettings | None = None
     only: list[Name] | None = None
     exclude: list[Name] | None = None
     max_fee: Amount | None = None
@@ -92,28 +120,40 @@ class ProfileSettings(Closed):
             raise ValueError("`budget` and `per` together: budget: 50, per: week")
         if self.budget is not None and (self.keep is not None or self.right_answer is not None):
             raise ValueError("`budget`, `keep` or `right_answer`: one of them")
+        if self.latency is not None and self.second is not None:
+            raise ValueError("`latency` or `second`, not both")
         return self
 
 
 class GoalSettings(Closed):
-    """What routing is to achieve; the worth of a right answer follows from it.
+    """What routing is to achieve; the worth of a right answer and the price of a second follow from it.
 
     keep, of: at least the share `keep` of the mean score of the specialist `of`, at the lowest cost.
     budget, per: the most money for all requests in a day, week or month, at the best quality.
+    latency: how long requests may take; alone, or beside one of the others.
     """
 
     keep: Above | None = None
     of: Name | None = None
     budget: Above | None = None
     per: Literal["day", "week", "month"] | None = None
+    latency: LatencySettings | None = None
 
     @model_validator(mode="after")
     def _one_goal(self) -> Self:
-        """Refuse half of a goal, and two goals at once."""
+        """Refuse half of a goal, and `keep` beside `budget`."""
         stated = [name for name in ("keep", "of", "budget", "per") if getattr(self, name) is not None]
-        if stated not in (["keep", "of"], ["budget", "per"]):
-            raise ValueError("{keep: 0.95, of: NAME} or {budget: 500, per: month}")
+        if stated not in (["keep", "of"], ["budget", "per"]) and (stated or self.latency is None):
+            raise ValueError(
+                "{keep: 0.95, of: NAME}, {budget: 500, per: month} or {latency: {p95: 2.0}}; latency also "
+                "beside one of the others"
+            )
         return self
+
+    @property
+    def sets_worth(self) -> bool:
+        """Whether the worth of a right answer follows from it."""
+        return self.keep is not None or self.budget is not None
 
 
 class StoreSettings(Closed):

@@ -1,4 +1,4 @@
-"""What a right answer is worth by the file: stated, or as its goal asks; and routers at that worth."""
+"""What a right answer and a second are worth by the file: stated, or as its goal asks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import logging
 import math
 
 from pandora_router.config.file import Config, curve_of
+from pandora_router.config.services import LatencySettings
 from pandora_router.router import Router
+from pandora_router.router.latency import LEVELS, InTime, timings_of
 from pandora_router.router.revalue import weighed
+from pandora_router.store.promises import Promise
 
 logger = logging.getLogger("pandora_router.config")
 
@@ -51,6 +54,42 @@ def goal_worth(router: Router, keep: float, of: str) -> float:
         )
     assert kept.point.worth is not None
     return kept.point.worth
+
+
+def price_of_second(router: Router, wanted: LatencySettings) -> float:
+    """The price of a second, in right answers, at which requests take no longer than `wanted`.
+
+    A goal that the router was fitted for has the price of the fit. Another one is looked up among the times
+    that the fit measured; if no price meets it, the best is used and a warning is logged. Raises `UsageError`
+    if the fit measured no times.
+    """
+    fitted = router.record.goal.get("latency")
+    if fitted is not None and (fitted["level"], fitted["seconds"]) == (wanted.level, wanted.seconds):
+        met = InTime.from_dict(fitted)
+    else:
+        met = timings_of(router.record.report).within(wanted.level, wanted.seconds)
+    if not met.sure:
+        took = met.timing.quantiles[met.level].seconds
+        logger.warning(
+            "goal.latency: no price of a second surely answers %s of 100 requests within %g s: the fastest "
+            "way is served (%.3g s in the fit)",
+            *(met.level[1:], met.seconds, took),
+        )
+    return met.timing.price
+
+
+def promises(config: Config) -> tuple[Promise, ...]:
+    """What the goals of the file and of its profiles promise of live requests."""
+    goals = {"": config.goal, **config.serve.profiles}
+    made = []
+    for profile, goal in goals.items():
+        if goal is None:
+            continue
+        if goal.keep is not None and goal.of is not None:
+            made.append(Promise(profile, goal.keep, goal.of))
+        if goal.latency is not None:
+            made.append(Promise(profile, LEVELS[goal.latency.level], seconds=goal.latency.seconds))
+    return tuple(made)
 
 
 def worth_of(router: Router | None) -> float | None:

@@ -47,6 +47,7 @@ from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.router.curve import Curve
 from pandora_router.store import accounts, versions
 from pandora_router.store.database import Transaction
+from pandora_router.store.promises import Promise, watched
 from pandora_router.store.rows import Key
 from pandora_router.store.worker import Reader, Store
 from pandora_router.transport.asgi import (
@@ -109,6 +110,10 @@ class Serving:
     """Quality against cost as the fit of the router measured it."""
     looks: Sequence[str] = ()
     """A sentence for each specialist: whether looks at it are made, what they cost, or why none is made."""
+    promises: Sequence[Promise] = ()
+    """What goals promise of live requests."""
+    metric: str = "reward"
+    """The feedback that is the score of such a promise."""
 
 
 class Dashboard:
@@ -202,7 +207,10 @@ class Dashboard:
         if request.path == "reconcile":
             return await self._reconcile(request, serving, bill)
         views: dict[str, View] = {
-            "": lambda open_, request: today(open_, request, serving.right_answer, serving.curve),
+            "": lambda open_, request: today(
+                *(open_, request, serving.right_answer, serving.curve),
+                promised=watched(open_, serving.promises, serving.metric, request.window.since),
+            ),
             "decisions": lambda open_, request: decisions(open_, request, bodies=serving.bodies),
             "specialists": lambda open_, request: specialists(
                 open_, request, serving.circuits, serving.right_answer, serving.looks

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from pandora_router.dashboard.layout import (
+    Entry,
     Page,
     PageTable,
     amount,
@@ -32,6 +34,7 @@ from pandora_router.router.curve_picture import LEGEND, curve_svg
 from pandora_router.store import queries
 from pandora_router.store.database import Transaction
 from pandora_router.store.money import dollars
+from pandora_router.store.promises import Watched
 from pandora_router.store.queries import Sums, Window
 from pandora_router.text import counted
 
@@ -92,11 +95,16 @@ def read(open_: Transaction, window: Window, metric: str) -> Figures:
 
 
 def today(
-    open_: Transaction, request: PageRequest, right_answer: float | None, curve: Curve | None = None
+    open_: Transaction,
+    request: PageRequest,
+    right_answer: float | None,
+    curve: Curve | None = None,
+    promised: Sequence[Watched] = (),
 ) -> Page:
     """The page; `right_answer` is what a score of 1 is worth in dollars, None if that is not known.
 
-    `curve` is quality against cost as the fit measured it; it is drawn with the present point.
+    `curve` is quality against cost as the fit measured it; it is drawn with the present point. `promised` are
+    the promises of goals as they hold in the window.
     """
     window = request.window
     figures = read(open_, window, request.metric)
@@ -104,6 +112,7 @@ def today(
     parts: list[Html | PageTable] = [
         _tiles(figures, request.metric, right_answer),
         *([] if router is None or right_answer is None else [_ways(router, figures, right_answer)]),
+        *([_promises(promised)] if promised else []),
         *([] if curve is None else [_drawn(curve, right_answer)]),
         explained(),
         _charts(figures, window),
@@ -121,6 +130,23 @@ def _drawn(curve: Curve, right_answer: float | None) -> Html:
         drawn,
         note(LEGEND),
     )
+
+
+def _promises(promised: Sequence[Watched]) -> PageTable:
+    """What goals promise, and whether it holds on the requests of the window."""
+    rows = [
+        [
+            Entry(one.promise.text),
+            Entry(one.verdict),
+            Entry(one.reached, "–" if one.reached is None else f"{one.reached:.1%}"),
+            Entry(one.low, "–" if one.low is None else f"{one.low:.1%} to {one.high:.1%}"),
+            count(one.requests),
+            Entry(one.basis),
+        ]
+        for one in promised
+    ]
+    columns = ("promise", "it", "reached", "95 % interval", "requests", "compared with")
+    return PageTable("promises", "What the goal promises", columns, rows, words=2)
 
 
 def whole_steps(over_time: list[Sums], step: int, window: Window) -> list[Sums]:

@@ -33,7 +33,8 @@ class Table:
     `score` is. `contexts[i, j]` is the text that an estimator may read before it estimates specialist j on
     prompt i (first tokens of the answer, retrieved passages), or None. `lengths` are means over the answers
     of a specialist, by its name, such as tokens and seconds of an answer (`collect.assemble`); empty where
-    nobody measured them. Raises `UsageError` if shapes, names or numbers are invalid.
+    nobody measured them. `seconds[i, j]` is how long that answer took, NaN where nobody measured it. Raises
+    `UsageError` if shapes, names or numbers are invalid.
     """
 
     prompt_ids: tuple[str, ...]
@@ -46,6 +47,7 @@ class Table:
     contexts: Contexts | None = None
     fee_weight: float = 1.0
     lengths: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    seconds: Matrix | None = None
 
     def __post_init__(self) -> None:
         for name in ("prompt_ids", "prompts", "tasks", "specialists"):
@@ -55,6 +57,8 @@ class Table:
         _freeze(self, "fee", np.asarray(self.fee, dtype=np.float64))
         if self.contexts is not None:
             _freeze(self, "contexts", np.asarray(self.contexts, dtype=object))
+        if self.seconds is not None:
+            _freeze(self, "seconds", np.asarray(self.seconds, dtype=np.float64))
         _check_names(self)
         _check_shapes(self)
         _check_numbers(self)
@@ -144,6 +148,7 @@ class Table:
             score=self.score[index],
             fee=self.fee[index],
             contexts=None if self.contexts is None else self.contexts[index],
+            seconds=None if self.seconds is None else self.seconds[index],
         )
 
     def in_split(self, name: str) -> Table:
@@ -175,6 +180,7 @@ class Table:
             score=self.score[:, index],
             fee=self.fee[:, index],
             contexts=None if self.contexts is None else self.contexts[:, index],
+            seconds=None if self.seconds is None else self.seconds[:, index],
             lengths={name: self.lengths[name] for name in specialists if name in self.lengths},
         )
 
@@ -187,7 +193,7 @@ class Table:
         return replace(self, split=np.asarray(split, dtype=np.str_))
 
     def fingerprint(self) -> str:
-        """SHA-256 of everything but `lengths`, 64 hex digits; equal content gives the same on any machine."""
+        """SHA-256 of all but `lengths` and `seconds`, 64 hex digits; the same on any machine."""
         digest = hashlib.sha256(b"pandora-router table 1")
         for texts in (self.prompt_ids, self.prompts, self.tasks, self.split.tolist(), self.specialists):
             _feed_texts(digest, texts)
@@ -297,6 +303,8 @@ def _check_shapes(table: Table) -> None:
     }
     if table.contexts is not None:
         shapes["contexts"] = (table.contexts.shape, (n, m))
+    if table.seconds is not None:
+        shapes["seconds"] = (table.seconds.shape, (n, m))
     for what, (came, expected) in shapes.items():
         if came != expected:
             raise UsageError(
@@ -334,6 +342,11 @@ def _check_numbers(table: Table) -> None:
         table.fee,
         "A fee is what the answer costs.",
     )
+    if table.seconds is not None:
+        wrong = np.isinf(table.seconds) | (table.seconds < 0)
+        refuse(
+            wrong, "the seconds", "zero or more, or NaN", table.seconds, "Leave out what was not measured."
+        )
     if not np.isfinite(table.fee_weight) or table.fee_weight < 0:
         raise UsageError(
             "fee_weight",

@@ -157,7 +157,9 @@ class Baseline:
         choice = plan.choices(values + costs.refund)
         kept = plan.opened[np.arange(len(choice)), choice]
         spent = bill(plan.opened, costs) - np.where(kept, costs.refund[choice], 0.0)
-        return Routed(choice, spent, plan.opened.sum(axis=1).astype(np.float64), plan.opened)
+        return Routed(
+            choice, spent, plan.opened.sum(axis=1).astype(np.float64), np.where(plan.opened, 0.0, -1.0)
+        )
 
 
 @dataclass(frozen=True)
@@ -217,7 +219,7 @@ class Blind:
 
     def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
         """Search at costs without refunds, then apply the refunds."""
-        bare = Costs(costs.own, costs.shared, costs.group)
+        bare = Costs(costs.own, costs.shared, costs.group, wait=costs.wait if len(costs.wait) else 0.0)
         routed = self.router.route(trial, bare, budget, rng)
         assert routed.opened is not None
         kept = routed.opened[np.arange(len(routed.choice)), routed.choice]

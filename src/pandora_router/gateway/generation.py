@@ -20,6 +20,7 @@ from pandora_router.prices import Lengths
 from pandora_router.router import Router
 from pandora_router.router.decision import base_id
 from pandora_router.router.revalue import at_speed, weighed
+from pandora_router.store.promises import Promise
 from pandora_router.store.rows import SharedBudget
 from pandora_router.store.worker import Store
 from pandora_router.transport.relay import LONGEST
@@ -112,16 +113,24 @@ class Profile:
 
 @dataclass(frozen=True, eq=False)
 class PacedRouter:
-    """The router of the fit, whose worth of a right answer follows a budget."""
+    """The router of the fit, whose worth of a right answer follows a budget.
+
+    second: the price of a second in right answers, which stays; None if it is stated in money.
+    """
 
     router: Router
     pace: Pace
     budget: SharedBudget
+    second: float | None = None
 
     @property
     def now(self) -> Router:
         """The router at the present worth."""
         return weighed(self.router, 1.0 / self.pace.worth, name=f"{self.pace.worth:.3g}")
+
+    def money_of_second(self, stated: float) -> float:
+        """The price of a second in dollars at the present worth; `stated` if it does not follow the worth."""
+        return stated if self.second is None else self.second * self.pace.worth
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +150,8 @@ class Site:
     `market` every routed request is an auction; the router then says what the platform believes. With
     `paced` the router of `auto` is replaced every few seconds. `candidate` is on trial beside it.
     `distrust` moves the worth of specialists that no longer earn what the router expects, by router and name.
-    `lessons` says which requests are asked for what they teach; None if none is.
+    `lessons` says which requests are asked for what they teach; None if none is. `promises` are those of
+    goals, to be held against live requests.
     """
 
     backends: tuple[Backend, ...]
@@ -154,6 +164,7 @@ class Site:
     candidate: Challenger | None = None
     distrust: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     lessons: Lessons | None = None
+    promises: tuple[Promise, ...] = ()
     generation: int = 0
     hash: str = ""
 
@@ -213,8 +224,10 @@ class Site:
     def at_pace(self, name: str, paced: PacedRouter) -> Site:
         """The site with another pace, and so another worth, for the profile `name` or "" for `auto`."""
         if not name:
-            return replace(self, paced=paced, router=paced.now)
-        profile = replace(self.profiles[name], paced=paced, router=paced.now)
+            second = paced.money_of_second(self.second)
+            return replace(self, paced=paced, router=paced.now, second=second)
+        second = paced.money_of_second(self.profiles[name].second)
+        profile = replace(self.profiles[name], paced=paced, router=paced.now, second=second)
         return replace(self, profiles={**self.profiles, name: profile})
 
     def current(self, router: Router, second: float, measured: Mapping[str, Lengths]) -> Router:

@@ -271,8 +271,9 @@ class Fare:
     def price(self, second: float) -> float:
         """The money and the waiting, where a second of waiting costs `second`.
 
-        Looks are made one after the other, so each has seconds of its own. Both come back if the specialist
-        is chosen: its answer goes on from what was read, and would have taken those seconds anyway.
+        Of looks that begin together the longest is waited for (`boxes.Costs.wait`). Money and waiting come
+        back if the specialist is chosen: its answer goes on from what was read, and would have taken those
+        seconds anyway.
         """
         return self.money + second * self.seconds
 

@@ -8,6 +8,7 @@
     fit_report      results on held-out prompts: errors, coverage, what routing earns
     curve           quality against cost over the worth of a right answer; the worth that meets a goal
     curve_picture   the curve as a drawing
+    latency         how long requests take over the price of a second; the price that meets a goal
     router          Router: fit, route, aroute, route_batch, save, load, add_specialist
     deciding        the generator from a prompt to a decision: yields requests for estimates, is sent results
     purchases       Ask and Paid: what that generator yields and is sent

@@ -167,4 +167,8 @@ def _costs(costs: Costs, own: float | None) -> Costs:
         group = np.append(costs.group, joins)
     price = float(costs.own.mean()) if own is None else own
     share = costs.refund.sum() / max(float(costs.own.sum()), 5e-324)  # as much as of the others comes back
-    return Costs(np.append(costs.own, price), costs.shared, group, np.append(costs.refund, share * price))
+    wait: Any = 0.0
+    if len(costs.wait):
+        wait = np.append(costs.wait, float(costs.wait.mean()) if own is None else 0.0)
+    refund = np.append(costs.refund, share * price)
+    return Costs(np.append(costs.own, price), costs.shared, group, refund, wait)

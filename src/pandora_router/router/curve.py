@@ -30,7 +30,7 @@ from pandora_router.boxes import Costs
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import Routed
 from pandora_router.errors import UsageError
-from pandora_router.router.inspection import WaitingCosts
+from pandora_router.router.inspection import Waiting
 from pandora_router.text import did_you_mean
 from pandora_router.types import Matrix, Positions, Vector
 
@@ -150,15 +150,20 @@ class Kept:
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
         """What `dataclasses.asdict` wrote."""
-        parts = {name: Point(**facts[name]) for name in ("point", "strong")}
-        return cls(**{**facts, **parts})
+        return cls(
+            facts["share"],
+            facts["of"],
+            Point(**facts["point"]),
+            Point(**facts["strong"]),
+            facts["sure"],
+        )
 
 
 def trace(
     route: Route,
     part: Readings,
     costs: Costs,
-    waiting: WaitingCosts,
+    waiting: Waiting,
     weight: float,
     fees: Vector,
     names: Sequence[str],
@@ -176,10 +181,10 @@ def trace(
     score, money, bought = (np.empty((len(part), len(worths))) for _ in range(3))
     for at, worth in enumerate(worths):
         scale = 1.0 / (worth * weight)
-        routed = route((weight - 1.0 / worth) * fees - scale * waiting.answer, costs.scaled(scale))
-        looks = routed.spent - routed.lost(scale * waiting.look)
+        scaled = costs.scaled(scale)
+        routed = route((weight - 1.0 / worth) * fees - scale * waiting.lost, scaled)
         score[:, at] = part.score[rows, routed.choice]
-        money[:, at] = paid[rows, routed.choice] + worth * looks
+        money[:, at] = paid[rows, routed.choice] + worth * routed.money(scaled)
         bought[:, at] = routed.inspections
     return measured(worths, score, money, bought, part.score, paid, names, part.cluster)
 

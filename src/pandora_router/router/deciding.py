@@ -169,7 +169,7 @@ def deciding(
     prior = router.signal.prior(cheap.row, costs)
     boxes = prior.boxes.shut(shut) if shut.any() else prior.boxes
     priced = boxes.reservation_price(), boxes.backup_price(), costs.marginal
-    prices = Prices(*priced, costs.refund, costs.shared, costs.group)
+    prices = Prices(*priced, costs.refund, costs.shared, costs.group, costs.wait)
     std = boxes.std
     bought, late = Bought(router.specialists, prior), False
     searching = explore(router.policy, State(boxes if among is None else boxes.only(inside)))

@@ -105,7 +105,8 @@ class Prices:
 
     `refund` is the part of the cost that comes back if the specialist is inspected and chosen. `shared` (G,)
     are costs paid once for a group, and `group` (M,) is the group of each specialist (-1: none); both are
-    empty if no cost is shared.
+    empty if no cost is shared. `wait` (M,) is the part of the cost that is waiting: of specialists inspected
+    together the longest is paid; empty if a second costs nothing.
     """
 
     reservation: Vector
@@ -114,13 +115,16 @@ class Prices:
     refund: Vector
     shared: Vector = field(default_factory=lambda: np.zeros(0))
     group: Positions = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    wait: Vector = field(default_factory=lambda: np.zeros(0))
 
     def costs(self) -> Costs:
         """The costs at which the decision was made."""
+        wait = self.wait if len(self.wait) else 0.0
         if not len(self.shared):
-            return Costs(self.inspection_cost, refund=self.refund)
+            return Costs(self.inspection_cost, refund=self.refund, wait=wait)
         own = self.inspection_cost - np.where(self.group >= 0, self.shared[self.group], 0.0)
-        return Costs(np.maximum(own, self.refund), self.shared, self.group, self.refund)
+        own = np.maximum(own, np.maximum(self.refund, wait))
+        return Costs(own, self.shared, self.group, self.refund, wait)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +201,7 @@ class Decision:
                 "inspection_cost": plain(prices.inspection_cost[j]),
                 "refund": plain(prices.refund[j]),
                 **({"group": int(prices.group[j])} if len(prices.shared) else {}),
+                **({"wait": float(prices.wait[j])} if len(prices.wait) else {}),
                 "status": estimates.status[j].value,
             }
             for j, name in enumerate(estimates.specialists)
@@ -273,6 +278,7 @@ class Decision:
                 column("refund"),
                 np.array(shared, dtype=np.float64),
                 np.array([line["group"] for line in lines.values()] if shared else [], dtype=np.intp),
+                np.array([line["wait"] for line in lines.values() if "wait" in line], dtype=np.float64),
             ),
             row["policy"],
             row["artifact"],

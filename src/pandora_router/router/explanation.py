@@ -133,7 +133,8 @@ def explain(router: Router, decision: Decision, contexts: Mapping[str, str] | No
         assert isinstance(action, Inspect)
         bought = ", ".join(purchase.specialists)
         lines = _lines(state, names, now)
-        why = _why_buy(purchase, {line.specialist: line.refund for line in lines})
+        at_once = state.boxes.costs.spared([place[j] for j in action.boxes])
+        why = _why_buy(purchase, {line.specialist: line.refund for line in lines}, at_once)
         before, spent = state.boxes.mean, state.spent
         means = tuple(purchase.means[j] for j in inside) if purchase.means else None
         here = Inspect(tuple(place[j] for j in action.boxes))
@@ -164,7 +165,7 @@ def explain(router: Router, decision: Decision, contexts: Mapping[str, str] | No
         for j in np.argsort(-mean, kind="stable").tolist()
     }
     alternatives = tuple(choice for j, choice in choices.items() if j != taken)
-    whole = boxes.costs.own.sum() + boxes.costs.shared.sum()
+    whole = boxes.costs.own.sum() + boxes.costs.shared.sum() - boxes.costs.spared(range(len(names)))
     back = decision.trace.refunded
     bills = {"this decision": decision.trace.spent}
     if back > 0.0:
@@ -237,13 +238,16 @@ def _came_back(decision: Decision) -> str:
     )
 
 
-def _why_buy(purchase: Purchase, refunds: Mapping[str, float]) -> str:
+def _why_buy(purchase: Purchase, refunds: Mapping[str, float], at_once: float = 0.0) -> str:
+    """Why a purchase was made; `at_once` is what is saved by waiting for its looks side by side."""
     count = len(purchase.specialists)
     gain, cost = amount(purchase.worth), amount(purchase.cost)
     most = max(refunds[name] for name in purchase.specialists)
     if most > 0.0:
         who = "it" if count == 1 else "one of them"
         cost += f" (of which {amount(most)} is refunded if {who} is chosen)"
+    if at_once > 0.0:
+        cost += f" (their looks wait side by side: one after the other {amount(purchase.cost + at_once)})"
     what = "its estimate is" if count == 1 else f"one purchase opens {count} specialists and is"
     if purchase.worth > purchase.cost:
         return f"{what} expected to improve the choice by {gain} and costs {cost}"

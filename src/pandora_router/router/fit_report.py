@@ -8,7 +8,7 @@ test split if there is one and g is free there, otherwise cross-validated on the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import ORACLE, RANDOM, ROUTER, Routed, Standing, basic, search
 from pandora_router.errors import UsageError
 from pandora_router.router.curve import Route, trace
-from pandora_router.router.inspection import WaitingCosts
+from pandora_router.router.inspection import Waiting
+from pandora_router.router.latency import timings
 from pandora_router.router.revalue import Moved
 from pandora_router.search import Policy
 from pandora_router.text import money
@@ -34,12 +35,19 @@ class Priced:
     fees: Vector
     specialists: tuple[str, ...]
 
-    def curve(
-        self, route: Route, part: Readings, costs: Costs, waiting: WaitingCosts
-    ) -> dict[str, Any] | None:
+    def curve(self, route: Route, part: Readings, costs: Costs, waiting: Waiting) -> dict[str, Any] | None:
         """Quality against cost (`router.curve`) as plain values; None if fees do not count."""
         traced = trace(route, part, costs, waiting, self.weight, self.fees, self.specialists)
         return None if traced is None else traced.to_dict()
+
+    def timings(
+        self, route: Route, part: Readings, costs: Costs, waiting: Waiting, seconds: Matrix | None
+    ) -> dict[str, Any]:
+        """Times over the price of a second (`router.latency`) as plain values; empty if not wanted."""
+        if not waiting.timed:
+            return {}
+        measured = timings(route, part, costs, waiting, seconds, self.weight)
+        return {} if measured is None else {"timings": asdict(measured)}
 
 
 def report(
@@ -52,14 +60,15 @@ def report(
     *,
     training_mean: Vector,
     standing: Standing,
-    waiting: WaitingCosts,
+    waiting: Waiting,
     priced: Priced,
+    seconds: Matrix | None = None,
 ) -> dict[str, Any]:
     """The report as plain values for JSON.
 
     `held` has the readings of "calibration" and, if they may be used, of "test"; `others` has further cheap
     estimates of the same prompts, by name, whose squared errors are reported too. Decisions count `waiting`
-    as a gateway does.
+    as a gateway does. `seconds` are those of the test answers, NaN where not recorded.
     """
     name = "test" if "test" in held else "calibration"
     part = held[name]
@@ -82,14 +91,16 @@ def report(
         if complete < 2:
             facts["because"] = f"{complete:,} of {len(part):,} test prompts have scores of all specialists"
         else:
-            whole, hurried = part.rows(part.complete), Moved(signal, -waiting.answer)
+            whole, hurried = part.rows(part.complete), Moved(signal, -waiting.lost)
             routes = basic(hurried, policy, whole, costs, standing)
-            facts["routing"] = routing(whole, routes, waiting)
+            facts["routing"] = routing(whole, routes, costs)
 
             def route(by: Vector, at: Costs) -> Routed:
                 return search(policy, Moved(signal, by), whole, at)
 
             facts["routing"]["curve"] = priced.curve(route, whole, costs, waiting)
+            known = None if seconds is None else seconds[part.complete]
+            facts["routing"] |= priced.timings(route, whole, costs, waiting, known)
     return facts
 
 
@@ -119,11 +130,11 @@ class Report:
         return "\n".join(lines)
 
 
-def routing(part: Readings, routes: Mapping[str, Routed], waiting: WaitingCosts) -> dict[str, Any]:
+def routing(part: Readings, routes: Mapping[str, Routed], costs: Costs) -> dict[str, Any]:
     """Results of each way to route (`calibrate.ways.basic`) on two or more complete prompts, with errors.
 
     For each way: `net_reward` (reward minus inspection cost), `accuracy` (score), `fee` (weighted), `spent`
-    on inspections, `cost` (the money of it: fee plus spent without `waiting` for looks), the number of
+    on inspections, `cost` (the money of it: fee plus spent without waiting for looks), the number of
     `inspections`. `behind_error` is the standard error of the paired difference in net reward to the router.
     """
     rows, root = np.arange(len(part)), np.sqrt(len(part))
@@ -132,7 +143,7 @@ def routing(part: Readings, routes: Mapping[str, Routed], waiting: WaitingCosts)
     for name, routed in routes.items():
         net = routed.reward(part) - routed.spent
         score, fee = part.score[rows, routed.choice], part.fee[rows, routed.choice]
-        cost = fee + routed.spent - routed.lost(waiting.look)
+        cost = fee + routed.money(costs)
         ways[name] = {
             "net_reward": float(net.mean()),
             "standard_error": float(net.std(ddof=1) / root),

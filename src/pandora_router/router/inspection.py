@@ -37,6 +37,7 @@ def request_costs(
     fee_weight: float,
     own: Mapping[str, float],
     refund: Mapping[str, float] | None = None,
+    wait: Mapping[str, float] | None = None,
 ) -> Costs:
     """Costs of the looks in one request, in units of reward, from prices in money.
 
@@ -45,31 +46,57 @@ def request_costs(
     own: price of a look at each specialist; those left out cost nothing, and can be inspected only if they
         are among the `names` of `Looks`.
     refund: the part of it that comes back if the specialist is chosen; 0 where left out.
+    wait: the part of it that is waiting, of which looks made together cost the longest; 0 where left out.
 
     >>> costs = request_costs(("a", "b"), 10.0, {"a": 0.001, "b": 0.002}, {"a": 0.001})
     >>> costs.marginal.round(6).tolist(), costs.refund.round(6).tolist()
     ([0.01, 0.02], [0.01, 0.0])
     """
-    money = np.array([own.get(name, 0.0) for name in specialists])
-    back = np.array([(refund or {}).get(name, 0.0) for name in specialists])
-    return Costs(fee_weight * money, refund=fee_weight * back)
+    stated = (own, refund or {}, wait or {})
+    money, back, waiting = (
+        fee_weight * np.array([part.get(name, 0.0) for name in specialists]) for part in stated
+    )
+    return Costs(money, refund=back, wait=waiting)
 
 
 @dataclass(frozen=True, eq=False)
-class WaitingCosts:
-    """What waiting for each specialist costs, in units of reward; both (M,).
+class Waiting:
+    """The price of a second of waiting, in units of reward, and how long specialists take.
 
-    look: part of its inspection cost, which comes back if it is chosen. answer: of a whole answer, which
-    counts against its worth. Neither is money.
+    look: expected seconds until a look has read enough (M,); their price is the `wait` of inspection costs.
+    answer: expected seconds of a whole answer (M,); their price counts against its worth. back: the share of
+    the wait for a look that comes back if its specialist is chosen (M,). timed: whether a fit also measures
+    how long requests take at other prices of a second (`router.latency`).
     """
 
+    second: float
     look: Vector
     answer: Vector
+    back: Vector
+    timed: bool = False
 
     @classmethod
-    def none(cls, boxes: int) -> WaitingCosts:
-        """Seconds cost nothing."""
-        return cls(np.zeros(boxes), np.zeros(boxes))
+    def none(cls, boxes: int) -> Waiting:
+        """Seconds cost nothing, and nobody measured them."""
+        return cls(0.0, np.zeros(boxes), np.zeros(boxes), np.zeros(boxes))
+
+    @property
+    def lost(self) -> Vector:
+        """What the seconds of a whole answer take from the worth of each specialist (M,)."""
+        return self.second * self.answer
+
+    def repriced(self, costs: Costs, second: float) -> Costs:
+        """Inspection costs at another price of a second than this one, with the waits that follow from it.
+
+        >>> waiting = Waiting(0.0, np.array([2.0]), np.array([5.0]), np.array([1.0]))
+        >>> dearer = waiting.repriced(Costs([0.1], refund=0.1), 0.01)
+        >>> dearer.own.tolist(), dearer.refund.tolist(), dearer.wait.tolist()
+        ([0.12000000000000001], [0.12000000000000001], [0.02])
+        """
+        before = costs.wait if len(costs.wait) else np.zeros(len(costs))
+        wait = second * self.look
+        own, refund = costs.own - before + wait, costs.refund + self.back * (wait - before)
+        return Costs(own, costs.shared, costs.group, np.clip(refund, 0.0, own), wait)
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from pandora_router.search import (
     Trace,
     run,
 )
-from pandora_router.search.moving import MovingBatch, next_boxes
+from pandora_router.search.moving import MovingBatch, next_sets
 from pandora_router.types import Positions
 
 if TYPE_CHECKING:
@@ -113,7 +113,8 @@ def _without_purchases(
     every = np.arange(len(router.specialists))
     sealed = statuses(router.specialists, (), np.zeros(len(every), dtype=np.bool_), late=False, inside=every)
     seconds = (time.perf_counter() - begun) / len(rows)
-    costs = router.costs.marginal, router.costs.refund, router.costs.shared, router.costs.group
+    priced = router.costs
+    costs = priced.marginal, priced.refund, priced.shared, priced.group, priced.wait
     decided = {}
     for k in np.flatnonzero(first >= 0).tolist():
         row = cheap[rows[k]].row
@@ -133,12 +134,14 @@ def _first_moving(policy: Policy, batch: MovingBatch) -> Positions | None:
     if not isinstance(policy, KnowledgeGradient) or len(batch.costs.shared):
         return None
     nothing = np.zeros(batch.mean.shape, dtype=np.bool_)
-    box = next_boxes(policy, batch.law, batch.costs, nothing, batch.mean)
-    return np.where(box < 0, batch.mean.argmax(axis=1), -1)
+    buys = next_sets(policy, batch.law, batch.costs, nothing, batch.mean).any(axis=1)
+    return np.where(buys, -1, batch.mean.argmax(axis=1))
 
 
 def _first(policy: Policy, batch: Batch | MovingBatch) -> Positions | None:
     """The box that each query takes without buying anything (N,), -1 if it buys; None if not compiled.
+
+    Where waiting has a price, sets of normal boxes have no compiled search.
 
     The compiled run gets means in place of values.
     """
@@ -147,6 +150,8 @@ def _first(policy: Policy, batch: Batch | MovingBatch) -> Positions | None:
     if isinstance(batch, MovingBatch):
         return _first_moving(policy, batch)
     gradient = isinstance(policy, KnowledgeGradient)
+    if gradient and len(batch.costs.wait):
+        return None
     simulated = isinstance(policy, Committing) and len(batch.costs.shared) > 0
     if not gradient and (batch.quantiles is not None or simulated):
         return None

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pandora_router.estimators.embedders.embedder import Embedder
     from pandora_router.router.artifact import FitRecord
     from pandora_router.router.fit_report import Report
-    from pandora_router.router.inspection import Inspection, WaitingCosts
+    from pandora_router.router.inspection import Inspection, Waiting
     from pandora_router.router.recipes import Costly, Recipe
     from pandora_router.run.runner import Runner
 
@@ -85,7 +85,7 @@ class Router:
         signal: Unfitted | None = None,
         policy: Policy | Auto | None = None,
         inspection_cost: ArrayLike | Costs | Inspection = 0.01,
-        waiting: WaitingCosts | None = None,
+        waiting: Waiting | None = None,
         default: str | None = None,
         timeout: float | None = 30.0,
         progress: Advance | None = None,
@@ -106,8 +106,9 @@ class Router:
             Gaussian, the committing policy; extra `[transformer]`). Parts given as arguments win.
         inspection_cost: one number is the price of one purchase: of all specialists if g shows them together,
             otherwise of each.
-        waiting: what seconds of waiting cost. The report decides as a gateway does that counts them, and
-            tells them apart from money.
+        waiting: what a second costs, and the seconds of looks and answers. The report decides as a gateway
+            does that counts them, and tells them apart from money. The price of the seconds of a look is the
+            `wait` of `inspection_cost`.
         default: by default the specialist with the highest mean reward in training.
         work: folder for finished stages, so that an interrupted fit can resume.
         settings: written to the artifact together with what was chosen.
@@ -120,17 +121,10 @@ class Router:
             is the same.
         """
         from pandora_router.data.splits import SAMPLE
-        from pandora_router.router.inspection import WaitingCosts
+        from pandora_router.router.inspection import Waiting
         from pandora_router.router.table_fit import Order, fit, system
         from pandora_router.run.runner import InPlace
 
-        if isinstance(inspection_cost, Costs) and len(inspection_cost.wait):
-            raise UsageError(
-                "inspection_cost",
-                expected="costs without a `wait`: a router makes its looks one after the other",
-                came="Costs(..., wait=...)",
-                do="Leave `wait` out here and say in `waiting` what seconds cost.",
-            )
         usual = system(preset)
         order = Order(
             table=table,
@@ -142,7 +136,7 @@ class Router:
             default=default,
             timeout=timeout,
             settings=dict(settings or {}),
-            waiting=waiting or WaitingCosts.none(len(table.specialists)),
+            waiting=waiting or Waiting.none(len(table.specialists)),
             remember_test=remember_test,
             sample=sample or SAMPLE,
             runner=runner or InPlace(),

@@ -39,7 +39,7 @@ from pandora_router.estimators.set_layer import (
 from pandora_router.estimators.stack.boosted import Boosted
 from pandora_router.router.fit_report import Priced
 from pandora_router.router.fit_report import routing as routing_report
-from pandora_router.router.inspection import WaitingCosts
+from pandora_router.router.inspection import Waiting
 from pandora_router.router.recipes import SetRecipe
 from pandora_router.router.revalue import Moved
 from pandora_router.router.router import Router
@@ -215,7 +215,7 @@ def with_sets(
     parts: Mapping[str, Table],
     held: Mapping[str, Readings],
     learnt: Readings | None,
-    waiting: WaitingCosts,
+    waiting: Waiting,
     say: Advance,
 ) -> Router:
     """The final router: `router`, or the one that reads everything opened.
@@ -306,7 +306,7 @@ def _held_out(
 
 
 def tested(
-    made: Router, own: Router, test: Table, readings: Readings, standing: Standing, waiting: WaitingCosts
+    made: Router, own: Router, test: Table, readings: Readings, standing: Standing, waiting: Waiting
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Both routers on the test prompts that have every beginning.
 
@@ -317,19 +317,21 @@ def tested(
     rows = np.flatnonzero(readings.complete & signs.there.all(axis=1))
     part = readings.rows(rows)
     fresh = HeldOut(part, signs.rows(rows), np.full(len(rows), -1, dtype=np.intp), made.costly.second)
-    routed = route_sets(made.signal, made.policy, part, fresh.raw, made.costs, -waiting.answer)
-    ways = basic(Moved(own.signal, -waiting.answer), own.policy, part, own.costs, standing)
+    routed = route_sets(made.signal, made.policy, part, fresh.raw, made.costs, -waiting.lost)
+    ways = basic(Moved(own.signal, -waiting.lost), own.policy, part, own.costs, standing)
     facts: dict[str, Any] = {"prompts": len(rows)}
     if len(rows) > 1:
         facts["lead"], facts["lead_error"] = _mean(ways[ROUTER].total(part) - routed.total(part))
-    measured = routing_report(part, {**ways, ROUTER: routed}, waiting)
+    measured = routing_report(part, {**ways, ROUTER: routed}, made.costs)
 
     def route(by: Vector, at: Costs) -> Routed:
         assert isinstance(made.signal, SetSignal)
         return route_sets(made.signal, made.policy, part, fresh.raw, at, by)
 
     priced = Priced(made.fee_weight, made.fees, made.specialists)
-    return facts, {**measured, "curve": priced.curve(route, part, made.costs, waiting)}
+    known = None if test.seconds is None else test.seconds[rows]
+    timed = priced.timings(route, part, made.costs, waiting, known)
+    return facts, {**measured, "curve": priced.curve(route, part, made.costs, waiting), **timed}
 
 
 def _noted(router: Router, facts: Mapping[str, Any]) -> Router:

@@ -54,7 +54,7 @@ from pandora_router.estimators.states import is_saved, load_estimator
 from pandora_router.estimators.states import write as write_estimator
 from pandora_router.router.artifact import FitRecord
 from pandora_router.router.fit_report import Priced, report
-from pandora_router.router.inspection import Inspection, WaitingCosts, purchase
+from pandora_router.router.inspection import Inspection, Waiting, purchase
 from pandora_router.router.out_of_fold import Estimated, Part, estimated
 from pandora_router.router.recipes import (
     Costly,
@@ -66,7 +66,7 @@ from pandora_router.router.recipes import (
 )
 from pandora_router.run.runner import InPlace, Runner
 from pandora_router.search import Committing, KnowledgeGradient, Policy
-from pandora_router.types import Advance
+from pandora_router.types import Advance, Matrix
 
 if TYPE_CHECKING:
     from pandora_router.router.router import Router
@@ -117,7 +117,7 @@ class Order:
     default: str | None
     timeout: float | None
     settings: Mapping[str, Any]
-    waiting: WaitingCosts
+    waiting: Waiting
     remember_test: bool = True
     sample: int = SAMPLE
     runner: Runner = field(default_factory=InPlace)
@@ -177,7 +177,7 @@ def fit(
     costs = costs_of(order, costly)
     say("fitting the signal model and weighing policies", 0.85)
     signal, policy, evidence = choose(order, held["calibration"], learnt, costs)
-    measured = _measured(order, train, known, signal, policy, costs, say)
+    measured = _measured(order, train, known, signal, policy, costs, say, parts["test"].seconds)
     default = order.default or measured["standing"]["single"]
     cheap, remembered = _shipped(order, known.cheap, train, calibration, test)
     counts = {"train": len(train), "calibration": len(calibration), "test": len(test), "left_out": repeated}
@@ -205,6 +205,7 @@ def fit(
         fee_weight=order.table.fee_weight,
         id=order.key(
             *(*_told(order).values(), *(vars(costs)[n].tolist() for n in COSTS), default),
+            *([costs.wait.tolist()] if len(costs.wait) else []),
             *(order.remember_test, *sampled.values()),
         ),
         record=record,
@@ -229,6 +230,7 @@ def _measured(
     policy: Policy,
     costs: Costs,
     say: Advance,
+    seconds: Matrix | None,
 ) -> dict[str, Any]:
     """The report on held-out prompts, the best single and cheapest specialist, and the worth of each part."""
     say("checking on held-out prompts", 0.95)
@@ -239,6 +241,7 @@ def _measured(
         standing=standing,
         waiting=order.waiting,
         priced=priced(train),
+        seconds=seconds,
     )
     say("weighing the parts of the signal model", 0.97)
     return measured | {

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from types import SimpleNamespace
 
 import numpy as np
@@ -126,8 +127,12 @@ def independent_gradient(boxes: Boxes, outside: float) -> Vector:
     return np.where(boxes.sealed, np.maximum(boxes.gain(rivals) - np.maximum(mean - rivals, 0.0), 0.0), 0.0)
 
 
-def plain_inspection(boxes: Boxes, outside: float, depth: int, width: int) -> tuple[int, float]:
+def plain_inspection(
+    boxes: Boxes, outside: float, depth: int, width: int, only: int | None = None
+) -> tuple[int, float]:
     """The best next inspection and its worth net of cost, looking `depth` (1 or 2) inspections ahead.
+
+    With `only`, that box and its worth.
 
     Two deep, opening j is worth its own gradient plus, over its outcomes, the best positive net worth of
     a second inspection: E[(max_l gradient_l(outcome) - c_l)+]. Only `width` boxes are looked at, first and
@@ -136,18 +141,23 @@ def plain_inspection(boxes: Boxes, outside: float, depth: int, width: int) -> tu
     net = np.where(boxes.sealed, plain_gradient(boxes, outside) - boxes.inspection_cost, -np.inf)
     equal = margin(boxes.mean)
     if depth == 1:
-        return int(first_highest(net, equal)), float(net.max())
+        best = int(first_highest(net, equal)) if only is None else only
+        return best, float(net.max() if only is None else net[only])
     lead = int(first_highest(boxes.mean, equal))
     promise = np.where((np.arange(len(net)) == lead) & boxes.sealed, np.inf, snapped(net, equal))
     order = np.argsort(-promise, kind="stable")[:width]
     rivals = order[boxes.sealed[order]]
     for j in rivals[boxes.std[rivals] > 0.0]:
+        if only not in (None, j):
+            continue
         points, weights = outcome_rule(boxes, int(j))
         others = rivals[rivals != j]
         for point, weight in zip(points, weights, strict=True):
             then = boxes.given(int(j), point)
             second = plain_gradient(then, outside, others) - then.inspection_cost
             net[j] += weight * np.max(second[others], initial=0.0)
+    if only is not None:
+        return only, float(net[only])
     looked = np.full(len(net), -np.inf)
     looked[rivals] = net[rivals]
     return int(first_highest(looked, equal)), float(looked.max())
@@ -230,8 +240,13 @@ class KnowledgeGradient(Memoryless):
 
     def next(self, state: State) -> Action:
         """Buy the most valuable purchase, or stop."""
-        if len(state.boxes.costs.wait):
-            return self.plain_next(state)
+        costs = state.boxes.costs
+        if not len(costs.wait):
+            return self.next_alone(state)
+        return self.plain_next(state) if len(costs.shared) else self.together(state, self.next_alone(state))
+
+    def next_alone(self, state: State) -> Action:
+        """The most valuable purchase where looks are waited for one after the other."""
         if isinstance(state.boxes, Moving) and not len(state.boxes.costs.shared):
             return self.moving_next(state, state.boxes)
         kernel = kernels.ready() if has_normal_parts(state.boxes) else None
@@ -276,6 +291,25 @@ class KnowledgeGradient(Memoryless):
         """The standard normals behind the joint outcomes of a group; none where no cost is shared."""
         return group_normals(self.seed, self.samples, len(costs)) if len(costs.shared) else NOTHING_HERE
 
+    def together(self, state: State, alone: Action) -> Action:
+        """The best set of boxes to open side by side, or `alone` where that is worth as much.
+
+        The worth of `alone` is computed two inspections deep only where its first step is worth less than
+        the set.
+        """
+        boxes, equal = state.boxes, margin(state.boxes.mean)[0]
+        members, worth = self._best_set(state)
+        if worth <= equal:
+            return alone
+        if isinstance(alone, Inspect):
+            box = alone.boxes[0]
+            net = float(gradient(boxes, state.outside)[box] - boxes.inspection_cost[box])
+            if worth > net + equal:
+                _, net = plain_inspection(boxes, state.outside, self.depth, self.width, box)
+            if worth <= max(net, 0.0) + equal:
+                return alone
+        return Inspect(members)
+
     def plain_next(self, state: State) -> Action:
         """`next` without compiled code, for laws the kernels do not serve and as their oracle."""
         boxes = state.boxes
@@ -289,24 +323,32 @@ class KnowledgeGradient(Memoryless):
         return purchase(boxes, box) if net > margin(boxes.mean)[0] else Select(state.richest.box)
 
     def _best_set(self, state: State) -> tuple[tuple[int, ...], float]:
-        """The boxes whose opening side by side is worth most net of its cost, gathered one by one."""
-        boxes, costs = state.boxes, state.boxes.costs
+        """The boxes whose opening side by side is worth most net of its cost, gathered one by one.
+
+        Nothing is gathered where opening everything for the price of the cheapest pair would not pay.
+        """
+        boxes, costs, std = state.boxes, state.boxes.costs, state.boxes.std
         best: tuple[tuple[int, ...], float] = ((), 0.0)
-        if not len(costs.wait):
+        left = set(np.flatnonzero(boxes.sealed & (std > 0.0)).tolist())
+        if not len(costs.wait) or len(left) < 2:
             return best
-        normals = group_normals(self.seed, self.samples, len(costs))
+        normals, equal = group_normals(self.seed, self.samples, len(costs)), margin(boxes.mean)
+
+        def gain(members: Sequence[int]) -> float:
+            return group_gain(boxes, np.array(members), state.outside, normals, std)
+
+        if gain(sorted(left)) <= min(state.bill(pair) for pair in combinations(sorted(left), 2)):
+            return best
         members: tuple[int, ...] = ()
-        left = set(np.flatnonzero(boxes.sealed & (boxes.std > 0.0)).tolist())
         while left and len(members) < self.width:
             nets = np.full(len(costs), -np.inf)
             for j in left:
-                more = (*members, j)
-                nets[j] = group_gain(boxes, np.array(more), state.outside, normals) - state.bill(more)
-            box = int(first_highest(nets, margin(boxes.mean)))
+                nets[j] = gain((*members, j)) - state.bill((*members, j))
+            box = int(first_highest(nets, equal))
             members = (*members, box)
             left.remove(box)
-            if len(members) > 1 and nets[box] > best[1] + margin(boxes.mean)[0]:
-                best = (members, float(nets[box]))
+            if len(members) > 1 and nets[box] > best[1] + equal[0]:
+                best = (tuple(sorted(members)), float(nets[box]))
         return best
 
     def _best_group(self, state: State) -> tuple[tuple[int, ...], float]:

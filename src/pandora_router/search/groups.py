@@ -43,11 +43,13 @@ def group_normals(seed: int, samples: int, boxes: int) -> Matrix:
     return locked(np.concatenate([half, -half]))
 
 
-def group_gain(boxes: Boxes, members: Positions, outside: float, normals: Matrix) -> float:
+def group_gain(
+    boxes: Boxes, members: Positions, outside: float, normals: Matrix, std: Vector | None = None
+) -> float:
     """`plain_group_gain` at speed where the boxes are normal or carry quantiles; `members` are sealed."""
     kernel = kernels.ready() if has_normal_parts(boxes) else None
     if kernel is None:
-        return plain_group_gain(boxes, members, outside, normals)
+        return plain_group_gain(boxes, members, outside, normals, std)
     return compiled_group_gain(kernel, boxes, members, outside, normals)
 
 
@@ -63,14 +65,18 @@ def compiled_group_gain(
     return worth
 
 
-def plain_group_gain(boxes: Boxes, members: Positions, outside: float, normals: Matrix) -> float:
+def plain_group_gain(
+    boxes: Boxes, members: Positions, outside: float, normals: Matrix, std: Vector | None = None
+) -> float:
     """What opening all `members` at once is worth before its cost, over the outcomes `normals` stand for.
 
     E[best worth then] - E[what the present choice is worth then]: in the same outcome, so that news that
     changes no choice is worth exactly its refund. The columns of `normals` go to the members in descending
     order of (mean, std), whatever their numbers; residual quantiles are reached through a normal copula.
+    `std` is that of the boxes, where it is known already.
     """
-    order = members[np.lexsort((-boxes.std[members], -boxes.mean[members]))]
+    std = boxes.std if std is None else std
+    order = members[np.lexsort((-std[members], -boxes.mean[members]))]
     normals = normals[:, : len(order)]
     if isinstance(boxes, Moving):
         means = boxes.moved_by(order, normal_cdf(normals))

@@ -19,7 +19,16 @@ from pandora_router.search.baselines import Never
 from pandora_router.search.batch import Decisions
 from pandora_router.search.drive import drive, reveal_means
 from pandora_router.search.gradient import KnowledgeGradient
-from pandora_router.search.state import Policy, State, first_highest, margin, snapped
+from pandora_router.search.state import (
+    Action,
+    Inspect,
+    Policy,
+    Select,
+    State,
+    first_highest,
+    margin,
+    snapped,
+)
 from pandora_router.types import Mask, Matrix, Positions, Vector
 
 Told = Callable[[Positions, Mask], Matrix]
@@ -91,19 +100,43 @@ def _search(policy: KnowledgeGradient, batch: MovingBatch, means_of: Told, out: 
     opened = np.zeros(bare.shape, dtype=np.bool_)
     live = np.arange(len(bare))
     for stage in range(bare.shape[1]):
-        box = next_boxes(policy, batch.law, costs, opened[live], bare[live])
-        live, box = live[box >= 0], box[box >= 0]
+        taken = next_sets(policy, batch.law, costs, opened[live], bare[live])
+        live, taken = live[taken.any(axis=1)], taken[taken.any(axis=1)]
         if not len(live):
             break
-        opened[live, box] = True
-        out.order[live, stage], out.stage[live, stage] = box, stage
-        out.spent[live] += costs.own[box]
+        query, box = np.nonzero(taken)
+        place = (opened[live].sum(axis=1)[:, None] + np.cumsum(taken, axis=1) - 1)[query, box]
+        out.order[live[query], place], out.stage[live[query], place] = box, stage
+        out.spent[live] += taken @ costs.own
+        if len(costs.wait):
+            out.spent[live] -= taken @ costs.wait - (taken * costs.wait).max(axis=1)
+        opened[live] |= taken
         bare[live] = means_of(live, opened[live])
     worth = bare + np.where(opened, costs.refund, 0.0)
     out.choice[:] = first_highest(worth, margin(worth))
     kept = opened[np.arange(len(bare)), out.choice]
     out.refunded[:] = np.where(kept, costs.refund[out.choice], 0.0)
     out.spent[:] -= out.refunded
+
+
+def next_sets(policy: KnowledgeGradient, law: Movement, costs: Costs, opened: Mask, bare: Matrix) -> Mask:
+    """The boxes that each query opens next, side by side where waiting has a price (N, M); none: it ends.
+
+    Sets are weighed query by query, by `KnowledgeGradient.together`.
+    """
+    box = next_boxes(policy, law, costs, opened, bare)
+    taken = np.arange(bare.shape[1]) == box[:, None]
+    if not len(costs.wait):
+        return taken
+    worth = bare + np.where(opened, costs.refund, 0.0)
+    for i in range(len(bare)):
+        boxes = Moving(bare[i], law, costs).at(worth[i], opened[i])
+        alone: Action = Inspect((int(box[i]),)) if box[i] >= 0 else Select(int(worth[i].argmax()))
+        action = policy.together(State(boxes), alone)
+        if isinstance(action, Inspect):
+            taken[i, list(action.boxes)] = True
+            taken[i, [j for j in range(len(worth[i])) if j not in action.boxes]] = False
+    return taken
 
 
 def next_boxes(

@@ -13,6 +13,7 @@
     maintenance  which worker processes are alive; periodic work that one of them does
     rollups      sums per minute and hour, updated with the log
     queries      queries of pages: sums over time, quantiles, filtered lists of decisions
+    promises     whether what a goal promises holds on live requests
     explored     what requests cost that were asked for what they teach
     worker       asynchronous access: one thread per process that commits many operations together, and one
                  with a read-only connection

@@ -138,18 +138,25 @@ class LiveLooks:
     def looks(self) -> Looks:
         """The possible looks and their costs in this request; the look at the chosen specialist is refunded.
 
+        The seconds of a look are its `wait`: looks of one purchase begin together, so the longest is paid.
+
         Estimates without a look cost what they cost in the fit. A router with fee weight 0 uses all costs of
         the fit, because otherwise all looks would be free.
         """
         self._made = {name: self.start(name) for name in self.names}
-        prices = {name: fare(made).price(self.second) for name, made in self._made.items()}
-        router = self.router
+        fares = {name: fare(made) for name, made in self._made.items()}
+        prices = {name: charge.price(self.second) for name, charge in fares.items()}
+        waits = {name: self.second * charge.seconds for name, charge in fares.items()}
+        router, usual = self.router, self.router.costs
+        wait = usual.wait if len(usual.wait) else np.zeros(len(usual))
         if router.fee_weight <= 0.0:
-            return Looks(self.names, Costs(router.costs.marginal, refund=router.costs.marginal))
-        looks = request_costs(router.specialists, router.fee_weight, prices, refund=prices)
+            return Looks(self.names, Costs(usual.marginal, refund=usual.marginal, wait=wait))
+        looks = request_costs(router.specialists, router.fee_weight, prices, refund=prices, wait=waits)
         here = np.array([name in self.names for name in router.specialists])
-        own = np.where(here, looks.own, router.costs.marginal)
-        return Looks(self.names, Costs(own, refund=np.where(here, looks.refund, router.costs.refund)))
+        own = np.where(here, looks.own, usual.marginal)
+        refund = np.where(here, looks.refund, usual.refund)
+        held = np.where(here, looks.wait, wait) if len(looks.wait) else np.where(here, 0.0, wait)
+        return Looks(self.names, Costs(own, refund=refund, wait=held))
 
     async def pay(self, ask: Ask, until: float) -> Paid:
         """Begin the streams of an ask together, hold them, and estimate rewards from their first tokens."""
