@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -27,15 +28,17 @@ from pandora_router.cli.console import SlowProgress
 from pandora_router.config.experiments import experiment as parse
 from pandora_router.config.experiments import read_experiment
 from pandora_router.errors import UsageError
-from pandora_router.evaluate import campaign, reliability, results
+from pandora_router.evaluate import campaign, flips, reliability, results
 from pandora_router.evaluate.arms import ARMS, BY_NAME, RAW
 from pandora_router.evaluate.campaign import Campaign
-from pandora_router.evaluate.estimates import estimates, recipe_of, table_of
+from pandora_router.evaluate.estimates import estimates, recipe_of, split_of, table_of
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.trials import trial_of
 from pandora_router.folders.saved import read_arrays, write_arrays
+from pandora_router.router import Router, SetRecipe
 from pandora_router.router.inspection import Inspection
 from pandora_router.run import Pool, on_one_core
+from pandora_router.search import Never
 from tests.support.command import pandora
 
 YAML = """
@@ -308,6 +311,78 @@ def test_checks_are_measured_on_test_prompts(swept: Path) -> None:
     assert spent > 0.0
     assert arms["router"] >= 0.0
     assert told.facts[1]["left_out"] == 0
+
+
+WORDS = """
+data: small
+specialists: {cheap: 0, dear: 0.2}
+neighbours: []
+costs: [0.002, 0.01]
+seeds: [3, 4]
+arms: [never inspect, oracle]
+paraphrases: words.csv
+"""
+
+
+def reworded(home: Path, words: Callable[[str], str]) -> Experiment:
+    """The folder, an experiment on it, and other words for two of three of its prompts."""
+    write_folder(home / "small")
+    prompts = pq.read_table(home / "small" / "prompts.parquet")["prompt"].to_pylist()
+    rows = [{"prompt": p, "paraphrase": words(p) if i % 3 else None} for i, p in enumerate(prompts)]
+    pa_csv.write_csv(pa.Table.from_pylist(rows), home / "words.csv")
+    (home / "reworded.yaml").write_text(WORDS)
+    return read_experiment(home / "reworded.yaml")
+
+
+def test_the_same_words_never_flip(tmp_path: Path) -> None:
+    asked = Campaign(reworded(tmp_path, lambda prompt: prompt), tmp_path)
+    found = campaign.run([asked], tmp_path / "results")[0]
+    router, never = flips.of(found, 0)
+    assert (router.way, never.way) == ("router", "never inspect")
+    assert router.pairs > 20
+    assert {router.flips.mean, router.cost.mean, never.flips.mean, never.cost.mean} == {0.0}
+
+
+def test_flips_are_those_of_the_router_that_a_fit_makes(tmp_path: Path) -> None:
+    """Hard prompts in the words of easy ones and the other way round, routed by `Router.fit` itself."""
+    easy, hard = "add numbers", "prove lemma"
+
+    def swapped(prompt: str) -> str:
+        return prompt.replace(easy, hard) if easy in prompt else prompt.replace(hard, easy)
+
+    experiment = reworded(tmp_path, swapped)
+    done = pandora("evaluate", str(tmp_path / "reworded.yaml"), "-o", str(tmp_path / "results"))
+    assert done.exit_code == 0, done.output
+    router, never = flips.of(results.read(tmp_path / "results" / "reworded"), 0)
+    changed, lost = [], []
+    for seed in experiment.seeds:
+        split = split_of(experiment, table_of(experiment, tmp_path), seed)
+        fitted = Router.fit(split, costly=SetRecipe(peek=0), inspection_cost=0.01, remember_test=False)
+        test = split.in_split("test")
+        rows = [i for i, prompt in enumerate(test.prompts) if int(prompt.split()[2]) % 3]
+        free = fitted.with_policy(Never())
+        first = free.route_batch([test.prompts[i] for i in rows])
+        other = free.route_batch([swapped(test.prompts[i]) for i in rows])
+        at = {name: j for j, name in enumerate(test.specialists)}
+        pairs = [(i, at[a.specialist], at[b.specialist]) for i, a, b in zip(rows, first, other, strict=True)]
+        changed.append(np.mean([a != b for _, a, b in pairs]))
+        lost.append(np.mean([test.reward[i, a] - test.reward[i, b] for i, a, b in pairs]))
+    assert np.mean(changed) > 0.2  # otherwise nothing is compared
+    assert never.flips.mean == pytest.approx(np.mean(changed))
+    assert never.cost.mean == pytest.approx(np.mean(lost))
+    assert f"{100 * router.flips.mean:.1f} %" in " ".join(done.output.split())
+
+
+def test_with_looks_the_other_words_are_routed_without_them(tmp_path: Path) -> None:
+    experiment = replace(reworded(tmp_path, str.upper), peek=40)
+    found = campaign.run([Campaign(experiment, tmp_path, (3,))], tmp_path / "results")[0]
+    assert [way.way for way in flips.of(found, 0)] == ["never inspect"]
+
+
+def test_paraphrases_need_a_pair(tmp_path: Path) -> None:
+    experiment = reworded(tmp_path, lambda prompt: "")
+    with pytest.raises(UsageError, match="a prompt with a paraphrase"):
+        campaign.run([Campaign(experiment, tmp_path)], tmp_path / "results")
 
 
 def test_the_report_has_every_part(swept: Path) -> None:

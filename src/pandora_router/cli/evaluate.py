@@ -147,6 +147,8 @@ def _show(measured: Results, verbose: bool, sign: str) -> None:
     screen = Screen()
     screen.say(f"\n{measured.title}")
     screen.say(summary.sentence(measured, sign))
+    if said := summary.reworded(measured):
+        screen.say(said)
     costs, splits = counted(len(measured.costs), "inspection cost"), counted(len(measured.seeds), "split")
     title = f"Averaged over {costs} and {splits}"
     screen.show(table(title, summary.HEAD, summary.cells(measured, sign)))

@@ -26,6 +26,8 @@ sweep: {calibration: [50, 200], samples: [10, 1000], signal_neighbours: [4, 64],
 usd: {embed: .2, read: .25, write: 2.5, written: 20, call: 0}  # prices, see `evaluate.experiments.UsdPrices`
 domain: MATH                                 # whose curves of the paper to draw beside
 control: true                                # a negative control: nothing to gain is expected
+paraphrases: words.csv                       # columns `prompt` and `paraphrase`: who gets the same question
+# in other words, and what a change costs
 
 A `pandora.yaml` is an experiment too: the router that `pandora fit` makes from it, at the inspection costs
 that it charges there, beside the ways to route that a fit reports.
@@ -139,12 +141,13 @@ class ExperimentSettings(Closed):
     usd: UsdSettings | None = None
     domain: str = ""
     control: bool = False
+    paraphrases: str = ""
 
     def build(self, name: str) -> Experiment:
         """The experiment with these settings and the name `name`."""
         wide = self.inspection
         same = ("title", "fee_per_trillion", "parameters", "fee_column", "fee_weight", "complete", "peek")
-        more = ("agreement", "prompts", "domain", "control")
+        more = ("agreement", "prompts", "domain", "control", "paraphrases")
         return Experiment(
             name=name,
             data=self.data[0] if len(self.data) == 1 else tuple(self.data),

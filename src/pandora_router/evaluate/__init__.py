@@ -9,6 +9,7 @@
     campaign      experiments over seeds, resumable
     results       Parquet on disk, compared prompt by prompt
     reliability   errors, coverage and reliability of estimates
+    flips         who gets the same question in other words, and what a change costs
     statistics    paired, clustered and replicated comparisons
     bids          the same tables as markets: posted prices and mechanisms
 

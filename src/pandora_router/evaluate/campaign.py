@@ -17,6 +17,7 @@ from pandora_router.evaluate import reliability, results
 from pandora_router.evaluate.arms import arms_of, with_singles
 from pandora_router.evaluate.estimates import VERSION, estimates, table_of
 from pandora_router.evaluate.experiments import Experiment
+from pandora_router.evaluate.flips import read_pairs
 from pandora_router.evaluate.outcomes import sweep
 from pandora_router.evaluate.reliability import Measured
 from pandora_router.evaluate.results import Flat, Results
@@ -87,14 +88,19 @@ def compute(shard: Shard) -> tuple[Flat, Measured]:
     """All results of one seed: estimates, then every arm at every cost, for each number of neighbours."""
     experiment, seed = shard.experiment, shard.seed
     table = _table(shard) if shard.key else table_of(experiment, shard.root)
-    arrays = estimates(experiment, table, seed, shard.cache)
+    arrays = estimates(experiment, table, seed, shard.cache, paraphrases=_pairs(experiment, shard.root))
     costs_at = partial(experiment.costs_at, specialists=table.specialists, together=bool(arrays["together"]))
     runs = {}
     for k in experiment.ks:
         trial = trial_of(arrays, k)
         arms = with_singles(arms_of(experiment, k), table.specialists)
         runs[k] = (trial, sweep(trial, arms, experiment.costs, costs_at, seed))
-    return results.flat(experiment, seed, runs), reliability.measure(table, arrays, runs)
+    return results.flat(experiment, seed, runs), reliability.measure(table, arrays, runs, costs_at)
+
+
+def _pairs(experiment: Experiment, root: Path) -> dict[str, str]:
+    """The paraphrases of an experiment, none if it names no file."""
+    return read_pairs(root / experiment.paraphrases) if experiment.paraphrases else {}
 
 
 @lru_cache(maxsize=1)
@@ -107,7 +113,10 @@ def _missing(request: Campaign, output: Path, cache: Path | None) -> list[Shard]
     """The seeds without results for the same settings, data and estimators."""
     experiment, folder = request.experiment, output / request.experiment.name
     settings = settings_of(experiment)
-    key = results.asked_for(settings, table_of(experiment, request.root).fingerprint())
+    content = table_of(experiment, request.root).fingerprint()
+    if pairs := _pairs(experiment, request.root):
+        content += repr(sorted(pairs.items()))
+    key = results.asked_for(settings, content)
     wanted = [seed for seed in request.wanted if not results.is_finished(folder, seed, key)]
     return [Shard(experiment, request.root, seed, cache, key, settings) for seed in wanted]
 

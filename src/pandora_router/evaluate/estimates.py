@@ -145,17 +145,22 @@ def estimates(
     seed: int,
     cache: Path | None = None,
     progress: Progress | None = None,
+    paraphrases: Mapping[str, str] | None = None,
 ) -> Made:
-    """The arrays of one seed, from the cache if possible; see `trials.trial_of`."""
+    """The arrays of one seed, from the cache if possible; see `trials.trial_of`.
+
+    With `paraphrases` of prompts, those of test prompts are estimated, too.
+    """
+    pairs = paraphrases or {}
     split = split_of(experiment, table, seed)
     if cache is None:
-        return _make(experiment, split, table, seed, progress)
-    key = _key(experiment, split, seed)
+        return _make(experiment, split, table, seed, progress, pairs)
+    key = _key(experiment, split, seed, pairs)
     named = f"-{seed}-{key}.safetensors"  # other experiments on the same table share the cache
     path = next(cache.glob(f"*{named}"), cache / f"{experiment.name}{named}")
     arrays = _kept(path, experiment, split)
     if arrays is None:
-        arrays = _make(experiment, split, table, seed, progress)
+        arrays = _make(experiment, split, table, seed, progress, pairs)
         write_arrays(path, arrays)
     return arrays
 
@@ -191,14 +196,22 @@ def recipe_of(experiment: Experiment) -> StackRecipe:
     return StackRecipe(peek=experiment.peek, agreement=experiment.agreement)
 
 
-def _key(experiment: Experiment, split: Table, seed: int) -> str:
+def _key(experiment: Experiment, split: Table, seed: int, pairs: Mapping[str, str]) -> str:
     settings = [VERSION, seed, repr(NeighbourRecipe()), repr(recipe_of(experiment)), sorted(experiment.ks)]
     settings += [repr(SetRecipe())] * experiment.opened
+    settings += [sorted(pairs.items())] * bool(pairs)
     content = json.dumps([split.fingerprint(), settings])
     return hashlib.sha256(content.encode()).hexdigest()[:20]
 
 
-def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progress: Progress | None) -> Made:
+def _make(
+    experiment: Experiment,
+    split: Table,
+    whole: Table,
+    seed: int,
+    progress: Progress | None,
+    pairs: Mapping[str, str],
+) -> Made:
     begun = time.process_time()
     say = _steps(progress)
     train, calibration, test, repeated = parted(split)
@@ -213,8 +226,15 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
     number = {name: i for i, name in enumerate(whole.prompt_ids)}
     each = {f"f{k}": None if k == USUAL else k for k in experiment.ks}
     splits = {"train": train, "calibration": calibration, "test": test}
-    cheap_arrays = cheap_estimates(cheap, {name: Part.of(t, len(t)) for name, t in splits.items()}, each)
+    again = np.array([i for i, prompt in enumerate(test.prompts) if prompt in pairs], dtype=np.intp)
+    reworded = {"test_again": _reworded(test.rows(again), pairs)} if len(again) else {}
+    each_part = {name: Part.of(t, len(t)) for name, t in (splits | reworded).items()}
+    cheap_arrays = cheap_estimates(cheap, each_part, each)
     arrays |= {name.replace(".", "_"): f for name, f in cheap_arrays.items()}
+    arrays |= {f"{name}_g": ask(costly, part) for name, part in reworded.items()}
+    for name in [name for name in arrays if name.startswith("test_again")]:
+        known, arrays[name] = arrays[name], np.full((len(test), len(test.specialists)), np.nan)
+        arrays[name][again] = known
     for name, part in (("calibration", calibration), ("test", test)):
         arrays[f"{name}_g"] = ask(costly, part)
         arrays[f"{name}_score"] = part.score
@@ -226,6 +246,11 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
         arrays |= signs_of(costly, splits, SetRecipe())
     arrays["seconds"] = np.array(time.process_time() - begun)
     return arrays
+
+
+def _reworded(test: Table, pairs: Mapping[str, str]) -> Table:
+    """The paraphrases of these prompts; what specialists begin to say to them is not known."""
+    return replace(test, prompts=tuple(pairs[prompt] for prompt in test.prompts), contexts=None)
 
 
 def _steps(progress: Progress | None) -> Advance:

@@ -100,6 +100,7 @@ class Experiment:
     usd: UsdPrices | None = None
     domain: str = ""
     control: bool = False
+    paraphrases: str = ""
 
     @property
     def folders(self) -> tuple[str, ...]:

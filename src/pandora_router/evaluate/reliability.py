@@ -30,7 +30,8 @@ from pandora_router.calibrate import (
 from pandora_router.calibrate import check as check_signal
 from pandora_router.calibrate.reward_mean import centred
 from pandora_router.data import Table
-from pandora_router.evaluate.outcomes import Run
+from pandora_router.evaluate import flips
+from pandora_router.evaluate.outcomes import CostsAt, Run
 from pandora_router.evaluate.results import Results, write_parquet
 from pandora_router.evaluate.statistics import Comparison, Split, compare
 from pandora_router.evaluate.trials import Trial
@@ -55,7 +56,10 @@ class Measured:
 
 
 def measure(
-    table: Table, arrays: Mapping[str, Vector], runs: Mapping[int, tuple[Trial, Sequence[Run]]]
+    table: Table,
+    arrays: Mapping[str, Vector],
+    runs: Mapping[int, tuple[Trial, Sequence[Run]]],
+    costs_at: CostsAt,
 ) -> Measured:
     """Measure one split from its estimates `arrays`; `runs` has each trial with its runs, by neighbours."""
     columns: dict[str, NDArray[Any]] = {}
@@ -69,7 +73,8 @@ def measure(
             "arms": _seconds([run for _, each in runs.values() for run in each]),
         },
     }
-    for k, (trial, _) in runs.items():
+    for k, (trial, each) in runs.items():
+        columns |= flips.columns(trial, each, k, costs_at)
         columns.setdefault("prompt", trial.prompt.astype(np.int32))
         columns[f"cluster|{k}"] = trial.test.cluster.astype(np.int32)
         for name, values in {**_errors(trial), **_inside(trial)}.items():

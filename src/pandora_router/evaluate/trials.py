@@ -26,7 +26,7 @@ from pandora_router.estimators.stack.boosted import Boosted
 from pandora_router.router.recipes import SetRecipe
 from pandora_router.router.set_stage import HeldOut, Weighed, joined
 from pandora_router.search import Policy
-from pandora_router.types import Mask, Positions, Vector
+from pandora_router.types import Mask, Matrix, Positions, Vector
 
 
 def sign_names(split: str) -> dict[str, str]:
@@ -101,6 +101,26 @@ def set_trial(
 
 
 @dataclass(frozen=True, eq=False)
+class Reworded:
+    """Test prompts that have a paraphrase, by position, and the readings of the paraphrases.
+
+    A paraphrase has the rewards of its prompt. `costly` is NaN where costly estimates read what is not known
+    of a paraphrase, the beginnings of its answers.
+    """
+
+    rows: Positions
+    readings: Readings
+
+    @classmethod
+    def of(cls, test: Readings, cheap: Matrix, costly: Matrix) -> Reworded | None:
+        """From estimates of paraphrases (N, M), NaN where a test prompt has none; None if none has one."""
+        rows = np.flatnonzero(np.isfinite(cheap).all(axis=1))
+        if not len(rows):
+            return None
+        return cls(rows, Readings(cheap[rows], costly[rows], test.reward[rows], test.fee[rows]))
+
+
+@dataclass(frozen=True, eq=False)
 class Trial:
     """Calibration and test readings of one split. Signal models are fitted on first use and kept.
 
@@ -111,6 +131,7 @@ class Trial:
     prompt: (N,) numbers that identify the test prompts, to compare runs prompt by prompt; 0 to N - 1 unless
         given.
     sets: the input of estimates that depend on everything opened; None if the experiment has none.
+    reworded: paraphrases of test prompts; None if the experiment has none.
     """
 
     calibration: Readings
@@ -119,6 +140,7 @@ class Trial:
     train: Readings | None = None
     prompt: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     sets: SetTrial | None = None
+    reworded: Reworded | None = None
     fits: Fits = field(default_factory=dict, repr=False)  # what `Auto` fitted at other costs
     _fitted: dict[tuple[Unfitted, int], SignalModel] = field(default_factory=dict, repr=False)
     _ships: dict[tuple[object, ...], Policy] = field(default_factory=dict, repr=False)
@@ -210,4 +232,6 @@ def trial_of(arrays: Mapping[str, Vector], k: int) -> Trial:
     standing = Standing(*(int(x) for x in arrays["standing"]))
     prompt = arrays["test_prompt"].astype(np.int64)[whole]
     sets = set_trial(arrays, calibration, test, train, whole) if "train_folds" in arrays else None
-    return Trial(calibration, test.rows(whole), standing, train, prompt, sets)
+    again = [arrays[name][whole] for name in (f"test_again_f{k}", "test_again_g") if name in arrays]
+    reworded = Reworded.of(test.rows(whole), *again) if again else None
+    return Trial(calibration, test.rows(whole), standing, train, prompt, sets, reworded)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pandora_router.calibrate.ways import ALWAYS, BEST_SINGLE, F_ONLY, NEVER, ORACLE, ROUTER
-from pandora_router.evaluate import reliability
+from pandora_router.evaluate import flips, reliability
 from pandora_router.evaluate.arms import DEFAULT, PAPER, SINGLE
 from pandora_router.evaluate.experiments import Experiment, cheap_name
 from pandora_router.evaluate.results import Results
@@ -176,6 +176,17 @@ def grid(results: Results, sign: str = "") -> str:
     return tables.grid(HEAD, cells(results, sign))
 
 
+def reworded(results: Results) -> str:
+    """Sentences on the same questions in other words; empty where the experiment has no paraphrases."""
+    found = flips.of(results, results.neighbours[0])
+    return " ".join(
+        f"Of {way.pairs:.0f} prompts a split with a paraphrase, {_named(way.way)} gives "
+        f"{100 * way.flips.mean:.1f} % ({100 * way.flips.doubt:.1f}) to another specialist in other words, "
+        f"which costs {1e3 * way.cost.mean:+.1f} ({1e3 * way.cost.doubt:.1f}) thousandths of reward a prompt."
+        for way in found
+    )
+
+
 def _mean(results: Results, k: int, way: str, metric: str) -> float:
     return float(np.mean([results.mean(metric, (k, cost, way)) for cost in results.costs]))
 
@@ -226,6 +237,8 @@ def section(results: Results, setting: Experiment | None, images: Mapping[str, s
     if checked is not None and (left := sum(fact["left_out"] for fact in checked.facts.values())):
         kept = results.mean("prompts", (first, results.costs[0], DEFAULT)) * len(results.seeds)
         lines += [f"{left} of {left + kept:.0f} test prompts lack a score and could not be judged.", ""]
+    if said := reworded(results):
+        lines += [said, ""]
     for ending, alt in (("", results.title), ("-more", "Outside options; USD"), ("-sweeps", "Variations")):
         if results.name + ending in images:
             lines += [f"![{alt}]({images[results.name + ending]})", ""]
