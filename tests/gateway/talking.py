@@ -25,8 +25,9 @@ class Script:
     """What a model says, and after how many words it breaks (`cut`) or says nothing more (`hang`).
 
     chances: whether log-probabilities are sent when asked for. reasoning: words of visible reasoning first.
-    hidden: whether reasoning that is not shown comes first. gate: what the first word waits for. wait:
-    seconds before the first word. mends: after how many calls the status is 200.
+    hidden: whether reasoning that is not shown comes first. calls: name and arguments of the tools that it
+    calls. gate: what the first word waits for. wait: seconds before the first word. mends: after how many
+    calls the status is 200.
     """
 
     words: list[str]
@@ -36,6 +37,7 @@ class Script:
     chances: bool = False
     reasoning: list[str] = field(default_factory=list)
     hidden: bool = False
+    calls: tuple[tuple[str, str], ...] = ()
     pause: float = PAUSE
     output: int | None = None
     gate: threading.Event | None = None
@@ -47,7 +49,7 @@ class Script:
     def said(self) -> Said:
         chance = -0.25 if self.chances else None
         parts = tuple(self.words), tuple(self.reasoning)
-        return Said(*parts, hidden=int(self.hidden), logprob=chance, output=self.output)
+        return Said(*parts, hidden=int(self.hidden), calls=self.calls, logprob=chance, output=self.output)
 
 
 class Talking(Provider):

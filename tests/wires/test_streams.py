@@ -174,9 +174,8 @@ def test_which_requests_can_be_looked_at() -> None:
     assert not BY_NAME["chat"].hides({"reasoning_effort": "none"})
     assert not BY_NAME["messages"].hides({"thinking": {"type": "disabled"}})
     for odd in ({"n": 2}, {"audio": {}}, {"modalities": ["text", "audio"]}, {"background": True}):
-        assert not lookable(odd, hides=False)
-    assert lookable({"n": 1, "modalities": ["text"], "stream": False}, hides=False)
-    assert not lookable({"n": 1}, hides=True)
+        assert not lookable(odd)
+    assert lookable({"n": 1, "modalities": ["text"], "stream": False})
 
 
 @pytest.mark.parametrize("wire", ["chat", "responses", "messages"])
@@ -186,7 +185,7 @@ def test_the_first_step_of_an_agent_is_shown_by_a_look(wire: Any, plan: tuple[st
     shape = Shape("chat/completions" if wire == "chat" else wire, "m")
     events = [parsed(data) for data, _ in provider_events(shape, said, Tokens(5, 0, 0, 9))]
     seen = glimpse(wire, LookLength(), *(event for event in events if event is not None))
-    assert seen.context == "".join(plan) + 'bash{"command": "ls src"}'
+    assert seen.context == "".join(plan) + ("\n" if plan else "") + 'bash{"command": "ls src"}'
     assert seen.finished
     short = glimpse(wire, LookLength(characters=8), *(event for event in events if event is not None))
     assert short.done

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from pandora_router.wires.events import framed, joined
 from pandora_router.wires.json_text import Json, closing, dumped, mapping, objects, string, wrong
-from pandora_router.wires.look import Glimpse, LookLength, keep
+from pandora_router.wires.look import Glimpse, LookLength, called, keep
 from pandora_router.wires.usage import usage_of
 from pandora_router.wires.wire import (
     COMMENT,
@@ -116,8 +116,7 @@ class Chat:
             keep(glimpse.text, delta.get("refusal"))
             for call in objects(delta.get("tool_calls")):
                 function = mapping(call.get("function"))
-                keep(glimpse.text, function.get("name"))
-                keep(glimpse.text, function.get("arguments"))
+                called(glimpse.text, function.get("name"), function.get("arguments"))
             for token in objects(mapping(choice.get("logprobs")).get("content")):
                 glimpse.chance(token)
             glimpse.finished = glimpse.finished or choice.get("finish_reason") is not None
@@ -177,7 +176,8 @@ class ChatAssembly:
 class Completion:
     """What a chat completion, or the completion of a text, says; of several choices the first.
 
-    finish: the provider's reason for its end, or None. glimpse: what a look at it shows.
+    text: the answer, and after it the tool calls, each on a line of its own, as a look shows them. finish:
+    the provider's reason for its end, or None. glimpse: what a look at it shows.
     """
 
     text: str
@@ -196,9 +196,12 @@ def completion(reply: Json, peek: LookLength) -> Completion:
         raise ValueError("the reply holds no chat completion") from None
     if not isinstance(text, str) or not isinstance(refusal, str):
         raise ValueError("the reply holds no chat completion")
-    glimpse = Glimpse(peek)
+    glimpse, parts = Glimpse(peek), [text]
     Chat().show({"choices": [{**choice, "index": 0, "delta": message}]}, glimpse)
-    return Completion(text, refusal, string(choice.get("finish_reason")), glimpse)
+    for call in objects(message.get("tool_calls")):
+        function = mapping(call.get("function"))
+        called(parts, function.get("name"), function.get("arguments"))
+    return Completion("".join(parts), refusal, string(choice.get("finish_reason")), glimpse)
 
 
 class ChatSpeech:

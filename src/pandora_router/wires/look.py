@@ -2,9 +2,9 @@
 
 A `Glimpse` keeps what a wire reads from the events of one stream (`Wire.show`), until it has enough. Its
 context is the same as during collection: the first characters of the visible reasoning, or
-else of the answer, and a first line of log-probabilities if they were requested and sent. Arguments of tool
-calls count as text of the answer. If the provider hides reasoning, the glimpse ends, because the hidden text
-could cost any number of tokens.
+else of the answer, and a first line of log-probabilities if they were requested and sent. A tool call counts
+as text of the answer: its name on a line of its own, then its arguments. If the provider hides reasoning, the
+glimpse ends, because the hidden text could cost any number of tokens.
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ class LookLength:
 
 @dataclass
 class Glimpse:
-    """What was seen of one stream so far; `hidden` if it began with reasoning that is not shown."""
+    """What was seen of one stream so far; `hidden` if it began with reasoning that is not shown.
+
+    heard: the output items of a Responses stream that came in pieces, by index.
+    """
 
     peek: LookLength
     text: list[str] = field(default_factory=list)
@@ -81,6 +84,7 @@ class Glimpse:
     chances: list[tuple[str, float]] = field(default_factory=list)
     hidden: bool = False
     finished: bool = False
+    heard: set[object] = field(default_factory=set)
 
     @property
     def done(self) -> bool:
@@ -126,19 +130,29 @@ class Glimpse:
             self.chances.append((text, float(chance)))
 
 
+def called(before: list[str], name: object, arguments: object) -> None:
+    r"""Add a tool call, or the head of one, to the parts of a text: its name begins a line.
+
+    >>> parts = ["I look."]
+    >>> called(parts, "read", '{"file": 1}')
+    >>> "".join(parts)
+    'I look.\nread{"file": 1}'
+    """
+    if isinstance(name, str) and name:
+        before.append(f"\n{name}" if any(before) else name)
+    keep(before, arguments)
+
+
 def keep(parts: list[str], text: object) -> None:
     """Add a text that is not empty to the parts."""
     if isinstance(text, str) and text:
         parts.append(text)
 
 
-def lookable(request: Json, *, hides: bool) -> bool:
-    """Whether looks are possible for a request; `hides`: it asks for reasoning that is not shown.
-
-    Not with hidden reasoning, several answers, audio, or a background answer.
-    """
+def lookable(request: Json) -> bool:
+    """Whether looks are possible for a request: not with several answers, audio, or a background answer."""
     several: Any = request.get("n")
-    if hides or (several is not None and several != 1):
+    if several is not None and several != 1:
         return False
     spoken = request.get("audio") is not None or request.get("modalities") not in (None, ["text"])
     return not spoken and not request.get("background")

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import orjson
 
 from pandora_router.wires.events import framed, joined
-from pandora_router.wires.json_text import Json, mapping, spoken
-from pandora_router.wires.look import Glimpse, keep
+from pandora_router.wires.json_text import Json, dumped, mapping, spoken
+from pandora_router.wires.look import Glimpse, called, keep
 from pandora_router.wires.usage import usage_of
 from pandora_router.wires.wire import (
     SAMPLING,
@@ -120,7 +120,8 @@ class Messages:
         if kind == "content_block_start" and block.get("type") in ("thinking", "redacted_thinking"):
             glimpse.hidden = glimpse.hidden or not glimpse.text
         elif kind == "content_block_start":
-            keep(glimpse.text, block.get("name"))
+            whole = block.get("input")
+            called(glimpse.text, block.get("name"), dumped(whole).decode() if whole else "")
             keep(glimpse.text, block.get("text"))
         elif kind == "content_block_delta":
             keep(glimpse.text, delta.get("text"))

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import orjson
 
 from pandora_router.wires.events import framed, parsed
-from pandora_router.wires.json_text import Json, closing, mapping, objects, string, wrong
-from pandora_router.wires.look import Glimpse, keep
+from pandora_router.wires.json_text import Json, closing, mapping, objects, spoken, string, wrong
+from pandora_router.wires.look import Glimpse, called, keep
 from pandora_router.wires.usage import usage_of
 from pandora_router.wires.wire import (
     COMMENT,
@@ -117,9 +117,12 @@ class Responses:
         if added == "reasoning" or kind.startswith("response.reasoning"):
             glimpse.hidden = glimpse.hidden or not glimpse.text
         elif added is not None:
-            keep(glimpse.text, item.get("name"))
+            called(glimpse.text, item.get("name"), None)
         elif kind.endswith(".delta"):
+            glimpse.heard.add(event.get("output_index"))
             keep(glimpse.text, event.get("delta"))
+        elif kind == "response.output_item.done" and event.get("output_index") not in glimpse.heard:
+            keep(glimpse.text, item.get("arguments") or spoken(item.get("content"), TEXTS))
         elif kind in ("response.completed", "response.incomplete"):
             glimpse.finished = True
 

@@ -72,9 +72,17 @@ class Crossing:
         body = written(asked, wire.name, backend.model, backend.tokens_as, backend.max_output)
         return orjson.dumps(with_own(body, backend.own.get(wire.name, {})))
 
+    def shows(self, backend: Backend) -> bool:
+        """Whether a look at the specialist would see its answer, and not only that it reasons."""
+        wire = BY_NAME[self._wire_to(backend) or self.wire.name]
+        return backend.looks and not wire.hides(self.sent(backend))
+
+    def _wire_to(self, backend: Backend) -> Name | None:
+        return self.wire.name if self.wire.name in backend.wires else self._way(backend)
+
     def sent(self, backend: Backend) -> Mapping[str, Any]:
         """The request as the specialist will see it, apart from names and streaming."""
-        name = self.wire.name if self.wire.name in backend.wires else self._way(backend)
+        name = self._wire_to(backend)
         if name is None or name == self.wire.name:
             return with_own(self.parsed, backend.own.get(self.wire.name, {}))
         body = self._body(backend, name)

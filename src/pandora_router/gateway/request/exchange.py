@@ -200,8 +200,9 @@ class Exchange:
         """The live looks of this request; None if its router needs none or none is possible."""
         if router.predictor is None:
             return None
-        names = frozenset(name for name in offered if name in router.needs and self.site.backend(name).looks)
-        if not names or not lookable(self.parsed, hides=self.wire.hides(self.parsed)):
+        site, shows = self.site, self.calls.crossing.shows
+        names = frozenset(name for name in offered if name in router.needs and shows(site.backend(name)))
+        if not names or not lookable(self.parsed):
             return None
         assert self.profile is not None
 
