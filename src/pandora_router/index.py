@@ -36,12 +36,21 @@ LINEAR = 9.0  # from here on T(y) = -y
 TIE = 1e-12  # worths that differ by less than this share of the largest mean are equal but for rounding
 
 
-def _horner(table: Vector, piece: Positions, local: Vector) -> Vector:
-    """Evaluate polynomial number `piece` of the table at the local variable in [-1, 1]."""
-    result = table[piece, 0]
-    for k in range(1, table.shape[1]):
+# the same tables by coefficient: many polynomials are evaluated coefficient by coefficient
+_LOSS_BY_POWER = tuple(np.ascontiguousarray(LOSS.T))
+_INVERSE_BY_POWER = tuple(np.ascontiguousarray(INVERSE.T))
+# by part of the inverse (tail, deep, near, far): where it starts, how wide a piece is, its first piece
+_STARTS = np.array([tables.TAIL_START, tables.DEEP_START, tables.NEAR_START, tables.FAR_START])
+_WIDTHS = np.array([tables.TAIL_WIDTH, tables.DEEP_WIDTH, tables.NEAR_WIDTH, tables.FAR_WIDTH])
+_FIRSTS = np.array([0, DEEP_AT, NEAR_AT, FAR_AT], dtype=np.intp)
+
+
+def _horner(table: tuple[Vector, ...], piece: Positions, local: Vector) -> Vector:
+    """Evaluate polynomial number `piece` of a table by power at the local variable in [-1, 1]."""
+    result = table[0].take(piece)
+    for coefficients in table[1:]:
         result *= local
-        result += table[piece, k]
+        result += coefficients.take(piece)
     return result
 
 
@@ -71,7 +80,7 @@ def unit_loss(t: ArrayLike) -> Vector:
     x = 1.0 / (1.0 + size)
     position = x / tables.LOSS_WIDTH
     piece = np.minimum(position.astype(np.intp), len(LOSS) - 1)
-    upper = normal_density(size) * _horner(LOSS, piece, 2.0 * (position - piece) - 1.0) * x * x
+    upper = normal_density(size) * _horner(_LOSS_BY_POWER, piece, 2.0 * (position - piece) - 1.0) * x * x
     return np.where(t < 0.0, upper - t, upper)
 
 
@@ -85,7 +94,7 @@ def unit_loss_inverse(y: ArrayLike) -> Vector:
     1.9383563072901
     """
     y = np.asarray(y, dtype=np.float64)
-    if not np.all(y >= 0.0):
+    if not (y >= 0.0).all():
         raise UsageError(
             "unit_loss_inverse",
             expected="numbers from 0 upward (a cost divided by a standard deviation)",
@@ -93,24 +102,13 @@ def unit_loss_inverse(y: ArrayLike) -> Vector:
             do="Check the inspection costs and standard deviations.",
         )
     small = y < SPLIT
-    w = np.sqrt(-2.0 * np.log(np.clip(y, 5e-324, SPLIT)))
+    w = np.sqrt(-2.0 * np.log(np.minimum(np.maximum(y, 5e-324), SPLIT)))
     x = np.where(small, w, np.minimum(y, LINEAR))
-    deep = small & (x >= tables.DEEP_START)
-    far = ~small & (x >= tables.FAR_START)
-    start = np.where(
-        small,
-        np.where(deep, tables.DEEP_START, tables.TAIL_START),
-        np.where(far, tables.FAR_START, tables.NEAR_START),
-    )
-    width = np.where(
-        small,
-        np.where(deep, tables.DEEP_WIDTH, tables.TAIL_WIDTH),
-        np.where(far, tables.FAR_WIDTH, tables.NEAR_WIDTH),
-    )
-    first = np.where(small, np.where(deep, DEEP_AT, 0), np.where(far, FAR_AT, NEAR_AT))
-    position = (x - start) / width
+    part = np.where(small, x >= tables.DEEP_START, 2 + (x >= tables.FAR_START))
+    position = (x - _STARTS.take(part)) / _WIDTHS.take(part)
     piece = position.astype(np.intp)
-    value = _horner(INVERSE, np.minimum(first + piece, len(INVERSE) - 1), 2.0 * (position - piece) - 1.0)
+    number = np.minimum(_FIRSTS.take(part) + piece, len(INVERSE) - 1)
+    value = _horner(_INVERSE_BY_POWER, number, 2.0 * (position - piece) - 1.0)
     result = np.where(small, w - value, -((x - PHI_0) - PHI_0_LOW) * value)
     return np.where(y == 0.0, np.inf, np.where(y >= LINEAR, -y, result))
 
