@@ -243,6 +243,9 @@ def test_an_empty_store_has_pages_too(tmp_path: Path) -> None:
             answer = running.ask(path)
             assert answer.status == 200
             assert re.search(r"<h1>\w+</h1>", answer.text)
+        assert "POST /v1/chat/completions" in running.ask(ROOT).text
+        assert "No decision in this window." in running.ask(f"{ROOT}/decisions").text
+        assert "No decision fits the filters." in running.ask(f"{ROOT}/decisions?status=error").text
     finally:
         running.close()
 

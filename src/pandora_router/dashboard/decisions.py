@@ -55,7 +55,9 @@ def decisions(open_: Transaction, request: PageRequest, *, bodies: bool = False)
         columns,
         rows,
         words=columns.index("looks"),
-        empty="No decision in this window fits the filters.",
+        empty="No decision in this window."
+        if request.filter == Filter()
+        else "No decision fits the filters.",
     )
     parts: list[Html | PageTable] = [_filters(open_, request, named)]
     if shown and not prompts and not bodies:

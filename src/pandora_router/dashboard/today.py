@@ -94,6 +94,12 @@ def read(open_: Transaction, window: Window, metric: str) -> Figures:
     )
 
 
+FIRST = (
+    'No request in this window. Clients send them to this address, with the model "auto": POST '
+    "/v1/chat/completions, /v1/responses or /v1/messages. Coding agents are set up by: pandora connect."
+)
+
+
 def today(
     open_: Transaction,
     request: PageRequest,
@@ -111,6 +117,7 @@ def today(
     router = figures.router()
     parts: list[Html | PageTable] = [
         _tiles(figures, request.metric, right_answer),
+        *([] if figures.now["requests"] else [note(FIRST)]),
         *([] if router is None or right_answer is None else [_ways(router, figures, right_answer)]),
         *([_promises(promised)] if promised else []),
         *([] if curve is None else [_drawn(curve, right_answer)]),

@@ -7,19 +7,19 @@
   const isDark = () =>
     root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 
+  const parts = {
+    month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23",
+  };
+  const form = new Intl.DateTimeFormat(undefined, parts);
+  const withYear = new Intl.DateTimeFormat(undefined, { year: "numeric", ...parts });
+  const said = (time) => (time.getFullYear() === new Date().getFullYear() ? form : withYear).format(time);
+
   const localTimes = (where) => {
-    const parts = {
-      month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23",
-    };
-    const form = new Intl.DateTimeFormat(undefined, parts);
-    const withYear = new Intl.DateTimeFormat(undefined, { year: "numeric", ...parts });
-    const thisYear = new Date().getFullYear();
     const zone = document.getElementById("zone");
     if (zone) zone.textContent = "times: " + form.resolvedOptions().timeZone;
     for (const time of all("time[datetime]", where)) {
       time.title = time.getAttribute("datetime");
-      const moment = new Date(time.dateTime);
-      time.textContent = (moment.getFullYear() === thisYear ? form : withYear).format(moment);
+      time.textContent = said(new Date(time.dateTime));
     }
   };
 
@@ -38,7 +38,7 @@
     const form = new Intl.DateTimeFormat(undefined, parts);
     return ticks.map((tick) => form.format(new Date(1000 * tick)));
   };
-  const moment = (_, value) => (value === null ? "" : new Date(1000 * value).toLocaleString());
+  const moment = (_, value) => (value === null ? "" : said(new Date(1000 * value)));
 
   // Points that a line alone would not show: values with nothing beside them.
   const marked = (_, values) => {
