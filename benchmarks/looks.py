@@ -331,7 +331,7 @@ def held_out(table: Table, count: int) -> list[Question]:
     """The first `count` of the shuffled questions that the router was not fitted on."""
     known = set(table.rows(table.split == "test").prompt_ids)
     questions = [one for one in recorded() if one.id in known]
-    np.random.default_rng(0).shuffle(questions)  # type: ignore[arg-type]
+    np.random.default_rng(0).shuffle(questions)
     return questions[:count]
 
 

@@ -34,8 +34,9 @@ from pandora_router.boxes import Costs
 from pandora_router.collect.assemble import Question
 from pandora_router.demo.records import Recorded
 from pandora_router.folders import replace_text
+from pandora_router.prices import Tariff
 from pandora_router.report.tables import grid
-from pandora_router.router import StackRecipe
+from pandora_router.router import Router, StackRecipe
 from pandora_router.search import Always, KnowledgeGradient, Never, Policy, Rollout, SideBySide
 from pandora_router.search.state import Action, State
 
@@ -156,8 +157,8 @@ def over_http(count: int, speed: float, at_once: int) -> str:
 
 def _asked(
     stage: Stage,
-    router: looks.Router,
-    prices: dict[str, looks.Tariff],
+    router: Router,
+    prices: dict[str, Tariff],
     questions: list[Question],
     speed: float,
     at_once: int,

@@ -98,6 +98,15 @@ def test_promises_are_held_against_the_rows_of_the_log(log: Store) -> None:
     assert "rated answers" in kept.basis
 
 
+def test_equal_ratings_are_not_taken_for_certainty() -> None:
+    """47 right answers of 47: the exact lower bound of their share is 0.925, above 0.95 x 0.96 = 0.91."""
+    rows = [("small", None, detail(0.96), 1.0)] * 47
+    one = _kept(KEEP, rows)
+    exact = binomtest(47, 47).proportion_ci().low / 0.96
+    assert one.low == pytest.approx(exact, abs=0.03)
+    assert one.reached == pytest.approx(1.0 / 0.96)
+
+
 def test_few_requests_say_nothing(log: Store) -> None:
     (one,) = log.submit(lambda open_: watched(open_, (KEEP,), "another metric", 0.0)).result()
     assert (one.requests, one.verdict) == (0, "not known: 0 of 20 rated requests")

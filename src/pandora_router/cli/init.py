@@ -25,7 +25,8 @@ value:
   {worth}# what one right answer is worth to you; this is what a fit without a
                         # file assumes. Or remove it and write what you want (docs/goals.md), such as
                         # the line goal: {{budget: 500, per: month}} or goal: {{keep: 0.95, of: {last}}}
-  second: 0.0001        # what one second of waiting costs you
+  second: 0.0001        # what one second of waiting costs you; or remove it and write what you want:
+                        # goal: {{latency: {{p95: 2.0}}}}
   # cpu_second: 0.00002 # what one second of a processor costs you (0.07 per hour)
   # currency: $
 
@@ -59,7 +60,7 @@ specialists:
 # For `pandora fit`. What a purchase of estimates costs is computed from the prices above, unless you say it:
 # fit:
 #   inspection: 0.0001              # money for one purchase; or in parts: {{shared: 0.0001, each: 0.00005}}
-#   cheap: {{kind: neighbours, k: [25, 50, 200]}}   # mean reward of the k most similar prompts, averaged
+#   cheap: {{kind: neighbours, k: [25, 50, 200]}}   # from the k most similar prompts, averaged
 #   costly: {{kind: opened}}          # the costly one; peek: characters of an answer that it may look at
 #   signal: {{kind: calibrated}}      # how estimates become expectations
 #   policy: {{kind: knowledge_gradient}}                    # or auto, never, always

@@ -155,7 +155,7 @@ def decision_svg(
         x = place(tick)
         parts.append(f'<path class="axis" d="M{x:.1f} {top - 8:.1f}V{end + 6:.1f}"/>')
         parts.append(_text(x, end + 22, f"{tick:.1f}", "dim", "middle"))
-    parts.append(_text(LEFT + WIDTH + 16, end + 22, "expected reward", "dim"))
+    parts.append(_text(LEFT + WIDTH + 16, end + 22, "expected score less fee", "dim"))
     for i, box in enumerate(boxes):
         parts += _row(box, top + ROW * i, place, unit)
     below = [_cut(LEGEND, 110), lead(row), _bill(row, unit) if bill is None else _lines(bill)]

@@ -134,7 +134,11 @@ def _in_time(promise: Promise, taken: Sequence[float], most: float) -> Watched:
 
 
 def _kept(promise: Promise, rows: Iterable[tuple[str, Any, Mapping[str, Any], Any]]) -> Watched:
-    """The ratings as a share of what was expected of `of`: a ratio of means, error by the delta method."""
+    """The ratings as a share of what was expected of `of`: a ratio of means, error by the delta method.
+
+    As in the interval of Agresti and Coull, two ratings of 1 and two of 0 are added for the interval, so that
+    a few dozen equal ratings are not taken for certainty.
+    """
     pairs, own = [], []
     for name, _, detail, rating in rows:
         expected = expected_at_first(detail, promise.of)
@@ -147,11 +151,14 @@ def _kept(promise: Promise, rows: Iterable[tuple[str, Any, Mapping[str, Any], An
     level = sum(expected for _, expected in pairs) / n if n else 0.0
     if n < FEWEST or level <= 0.0:
         return Watched(promise, n)
-    reached = sum(rating for rating, _ in pairs) / n / level
-    off = sum((rating - reached * expected) ** 2 for rating, expected in pairs)
-    half = SURE * math.sqrt(off / (n - 1) / n) / level
+    total = sum(rating for rating, _ in pairs)
+    more = [*pairs, *((rating, level) for rating in (0.0, 0.0, 1.0, 1.0))]
+    middle = (total + 2.0) / len(more) / level
+    off = sum((rating - middle * expected) ** 2 for rating, expected in more)
+    half = SURE * math.sqrt(off / (n - 1) / len(more)) / level
     means = [sum(part) / len(own) for part in zip(*own, strict=True)] if own else [None, None]
-    return Watched(promise, n, reached, reached - half, reached + half, len(own), means[0], means[1])
+    low, high = max(middle - half, 0.0), middle + half
+    return Watched(promise, n, total / n / level, low, high, len(own), means[0], means[1])
 
 
 def expected_at_first(detail: Mapping[str, Any], specialist: str) -> float | None:
