@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pandora_router.calibrate.ways import ORACLE
 from pandora_router.evaluate import reliability
 from pandora_router.evaluate.arms import DEFAULT
 from pandora_router.evaluate.experiments import Experiment
@@ -63,7 +64,7 @@ CHANCE = 0.159  # how often a normal number lies more than one standard error ab
 
 def short(found: Sequence[Results], asked: Sequence[Experiment], command: str = COMMAND) -> str:
     """The part `routing` of docs/results.md: one table, where inspection pays and where not."""
-    ways = [way for way in summary.SHOWN if way != DEFAULT]
+    ways = [way for way in summary.SHOWN if way not in (DEFAULT, ORACLE)]
     head = [
         "experiment",
         "splits",

@@ -379,6 +379,15 @@ def test_with_looks_the_other_words_are_routed_without_them(tmp_path: Path) -> N
     assert [way.way for way in flips.of(found, 0)] == ["never inspect"]
 
 
+def test_one_pair_says_nothing(tmp_path: Path) -> None:
+    experiment = reworded(tmp_path, lambda prompt: prompt if prompt.endswith(" 1 please") else "")
+    found = campaign.run([Campaign(experiment, tmp_path, range(3, 6))], tmp_path / "results")[0]
+    pairs = [int(np.isin(1, seed.clusters(0)[0])) for seed in found.seeds.values()]
+    ways = flips.of(found, 0)
+    assert 0 in pairs  # a split without the pair
+    assert [way.pairs for way in ways] == ([1.0] * 2 if sum(pairs) > 1 else [])
+
+
 def test_paraphrases_need_a_pair(tmp_path: Path) -> None:
     experiment = reworded(tmp_path, lambda prompt: "")
     with pytest.raises(UsageError, match="a prompt with a paraphrase"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -91,3 +92,21 @@ def test_what_costs_more_than_expected_is_asked_for_less() -> None:
     later = first.after(Traffic(2000 * usual, 1000, 1000, 100.0), 50.0)
     ratio = (2000 + 50) / (1000 + 50)  # 50 requests count as if they had cost what the curve expects
     assert cost_at(CURVE, later.worth) == pytest.approx((5000.0 - 2000 * usual) / 500 / ratio, rel=1e-6)
+
+
+def test_the_end_of_a_period_is_foretold_at_what_requests_really_cost() -> None:
+    """Traffic that goes on as it is ends where the forecast said, on a curve that is 30 % too cheap."""
+    rng = np.random.default_rng(2)
+    usual = cost_at(CURVE, 1.0)
+    pace = Pace(CURVE, 1e9, 1.0)
+    spent = asked = 0.0
+    for hour in range(100):
+        traffic = Traffic(spent, int(asked), min(hour, 24) * 100, 3600.0 * min(hour, 24))
+        pace = replace(pace.after(traffic, 3600.0 * (720 - hour)), worth=1.0)
+        spent += float(rng.exponential(1.3 * usual, 100).sum())
+        asked += 100
+    traffic = Traffic(spent, int(asked), 2400, 86400.0)
+    foretold = pace.after(traffic, 3600.0 * 620)
+    assert replace(foretold, worth=1.0).expected_end(traffic, 3600.0 * 620) == pytest.approx(
+        1.3 * usual * 100 * 720, rel=0.05
+    )

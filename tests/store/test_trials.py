@@ -114,6 +114,35 @@ def test_an_alert_is_raised_once_and_claimed_by_one(database: Database) -> None:
         assert alerts.totals(open_) == {"drift": 1}
 
 
+def test_pauses_between_tries_double_up_to_an_hour_and_end(database: Database) -> None:
+    now, pauses = NOW, []
+    with database.transaction() as open_:
+        alerts.raise_alert(open_, Alert("drift", "small", "first", NOW, "small has changed"))
+        while claimed := alerts.claim(open_, now):
+            alerts.not_sent(open_, claimed[0], now)
+            ((later,),) = open_.rows("SELECT next_at FROM alerts")
+            pauses.append(float(later) - now)
+            now = float(later)
+    assert pauses == [5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 3600, 3600]
+
+
+def test_a_look_at_somebody_who_lost_is_no_part_of_what_an_answer_cost(database: Database) -> None:
+    """The same specialist was looked at, lost, and was asked after all: its answer alone is charged to it."""
+    now = time.time()
+    with database.transaction() as open_:
+        row = replace(
+            opened("a", at=now - 99.0), specialist="large", asked="large", worth=0.5, artifact="A",
+            detail={"value": {"right_answer": 1.0}},
+        )  # fmt: skip
+        tries = [Attempt(f"a-{kind}", "a", kind, "large", now, 1) for kind in ("loser", "answer")]
+        log.begin(open_, row, tries)
+        for attempt in tries:
+            log.settle(open_, Settlement(attempt.id, Outcome("ok", 100_000_000), now))
+        rate(open_, "a", 1.0, now - 50.0)
+        (found,) = alerts.surprises(open_, "reward", now)
+        assert found.difference == pytest.approx(1.0 - 0.1 - 0.5)
+
+
 def test_ratings_are_new_once_and_budgets_are_told_twice(database: Database) -> None:
     now = time.time()
     with database.transaction() as open_:

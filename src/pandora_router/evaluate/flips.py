@@ -90,15 +90,14 @@ class Flips:
 
 
 def of(results: Results, k: int) -> tuple[Flips, ...]:
-    """The flips of each way in all finished splits; empty where the experiment has no paraphrases."""
+    """The flips of each way in all finished splits; only ways with two pairs or more."""
     files = [pq.read_table(path) for path in _paths(results) if path.is_file()]
-    if len(files) < len(results.seeds):
-        return ()
-    return tuple(
-        _of([_split(table, k, way) for table in files], way)
-        for way in WAYS
-        if all(f"flips|{k}|{way}" in table.column_names for table in files)
-    )
+    found = []
+    for way in WAYS:
+        splits = [_split(table, k, way) for table in files if f"flips|{k}|{way}" in table.column_names]
+        if sum(len(split.prompt) for split in splits) > 1:
+            found.append(_of(splits, way))
+    return tuple(found)
 
 
 def _paths(results: Results) -> list[Path]:
