@@ -41,6 +41,8 @@ def test_the_log_becomes_parquet_and_a_routing_table(url: str, tmp_path: Path) -
         assert table.specialists == ("large", "small")
         np.testing.assert_array_equal(table.score, [[0.5, 1.0]])
         np.testing.assert_array_equal(table.fee, [[2.0, 2.0]])
+        few = export.routing_table(open_, "reward", NOW, NOW + 10, lambda given: given[None] - 1)
+        assert np.isfinite(few.score).sum() == 1  # one of the two rated decisions of the only key
         with pytest.raises(UsageError, match="feedback"):
             export.routing_table(open_, "nothing", NOW, NOW + 10)
         assert export.write_parquet(open_, tmp_path / "log.parquet", NOW, NOW + 2) == 2

@@ -169,7 +169,9 @@ def _drift(open_: Transaction, rules: LearningRules, now: float, lesson: Lesson)
     for surprise in found:
         name = base_id(surprise.artifact), surprise.specialist
         state = changed.get(name) or states.get(name) or DriftState()
-        state = state.after(surprise.difference)
+        if not state.admits(surprise.key, rules.per_key):
+            continue
+        state = state.by(surprise.key).after(surprise.difference)
         if state.evidence >= ALARM:
             message = (
                 f"{surprise.specialist} earns {state.change:+.2f} of a right answer against what was "
