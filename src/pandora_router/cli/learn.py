@@ -61,7 +61,7 @@ def status(metric: str, days: float, as_json: bool, store: str) -> None:
 
     from pandora_router.learn.drift import FIRST, detect
     from pandora_router.store import versions
-    from pandora_router.store.explored import explored
+    from pandora_router.store.explored import delay, explored
     from pandora_router.store.export import surprises
     from pandora_router.store.money import dollars
 
@@ -91,7 +91,14 @@ def status(metric: str, days: float, as_json: bool, store: str) -> None:
         rows.append((name, verdict, f"{drift.answers:,}", f"{drift.recent:+.3f}", f"{drift.evidence:,.0f}"))
     columns = ("specialist", "", "rated answers", "change of reward", "evidence")
     Screen().show(table(f"Rated answers of the last {days:g} days", columns, rows, words=2))
-    taught = within(store, lambda open_: explored(open_, metric, until - days * 86_400.0))
+    taught, late = within(
+        store,
+        lambda open_: (explored(open_, metric, until - days * 86_400.0), delay(open_, metric)),
+    )
+    echo(
+        f"Of the newest {late.ratings:,} ratings half came within {late.half:,.0f} s of their request, "
+        f"95% within {late.most:,.0f} s."
+    )
     if taught.requests:
         cost = f"${dollars(taught.cost):.4f}"
         echo(f"Asked for what they teach: {taught.requests:,} requests, {taught.rated:,} rated, {cost}.")
