@@ -1,4 +1,4 @@
-"""What a log teaches, and what proves it: `python -m benchmarks.learn [--page docs/learn.md] [--full]`.
+"""What a log teaches, and what proves it: `python -m benchmarks.learn [--page docs/learn.md] [--every]`.
 
 **Streams.** For each table and seed a router is fitted on `--scored` completely scored prompts, then answers
 `--requests` fresh prompts in blocks (`benchmarks.learn_stream`). The score of the specialist that it asked
@@ -13,6 +13,8 @@ errors over prompts and seeds:
     labels       as "nothing", and 5 % of requests, at random, are scored completely afterwards
     Pareto, VW   ParetoBandit and Vowpal Wabbit, each in `.venv-peers` (`make peers`)
     all scores   neighbours that remember each block with every score: the limit
+
+Prices and specialists are those of `paper/experiments`. The row "all" is the mean over tables.
 
 **Trials.** Rated disagreements of two routers are drawn with replacement from a table, so that the truth is
 known; the evidence is read after each of them. A candidate that is worse should rarely be promoted, one that
@@ -38,22 +40,38 @@ from benchmarks import learn_stream, learn_trials
 from benchmarks.folders import DATA
 from benchmarks.learn_stream import Feedback, Outcome, Stream
 from pandora_router import Never, Router
+from pandora_router.config.experiments import read_experiment
 from pandora_router.data import Table, resplit
-from pandora_router.data.fees import Free, PerParameter
-from pandora_router.data.importers.folder import read_folder
+from pandora_router.estimators.embedders import embedder
+from pandora_router.evaluate.estimates import table_of
 
-TABLES = ("routerdc7", "openllm_pool", "mmlupro_cot")
+EXPERIMENTS = Path(__file__).resolve().parents[1] / "paper" / "experiments"
+SETS = {
+    "routerdc7": "routerdc7",
+    "openllm_pool": "openllm",
+    "mmlupro_cot": "mmlupro8",
+    "rag_mirage": "mirage",
+    "routerbench_part": "routerbench",
+}
+"""The experiment that says who takes part at which fee, for each table."""
+SHARE = 0.7
+"""Share of the prompts that are not scored which a stream has at most; the others are held out."""
 HELD = 2000
 SOME = 100
 """Rated disagreements before promotion in a stream, which is too short for the usual 2,000."""
+MAIN = "20 % rated"
+SOME_WAYS = ("learning", "labels")
+"""The ways that are run in every scenario; the others only in `MAIN`, unless `--every` is given."""
 SCENARIOS = {
+    MAIN: Feedback(0.2),
     "every answer rated": Feedback(1.0),
-    "20 % rated": Feedback(0.2),
     "5 % rated": Feedback(0.05),
     "20 % rated, wrong answers four times as often as right ones": Feedback(0.2, complaints=4.0),
     "20 % rated, known 500 requests later": Feedback(0.2, delay=500),
 }
 LABELS = 0.05
+VECTORS = 50_000
+"""Vectors that an embedder keeps, so that the prompts of a table are embedded once."""
 Way = Callable[[Stream], Outcome]
 
 
@@ -77,6 +95,7 @@ def streams(table: Table, seed: int, scored: int, requests: int) -> Stream:
     """A fitted router, its requests and held-out prompts; nothing is rated yet."""
     rng = np.random.default_rng([seed, 27])
     order = rng.permutation(np.flatnonzero(np.isfinite(table.score).all(axis=1)))
+    requests = min(requests, int(SHARE * (len(order) - scored)))
     known, fresh = table.rows(order[:scored]), table.rows(order[scored : scored + requests])
     held = table.rows(order[scored + requests : scored + requests + HELD])
     router = Router.fit(resplit(known, seed=seed), policy=Never())
@@ -102,6 +121,16 @@ def cell(runs: Sequence[NDArray[Any]]) -> str:
     return f"{1e3 * means.mean():+.1f} ({1e3 * error:.1f})"
 
 
+def over_tables(tables: Sequence[Sequence[Any]]) -> str:
+    """Mean over tables of the gains of all seeds, with the standard error over tables and seeds."""
+    parts = []
+    for part in (0, 1):
+        means = np.array([1e3 * run[part].mean() for runs in tables for run in runs])
+        error = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0.0
+        parts.append(f"{means.mean():+.1f} ({error:.1f})")
+    return ", ".join(parts)
+
+
 def measured(table: Table, asked: argparse.Namespace) -> dict[str, dict[str, list[Any]]]:
     """For each scenario and way the gains of each seed."""
     found: dict[str, dict[str, list[Any]]] = {name: {} for name in SCENARIOS}
@@ -113,6 +142,8 @@ def measured(table: Table, asked: argparse.Namespace) -> dict[str, dict[str, lis
             drawn = feedback.drawn(base.fresh.score, rng)
             stream = replace(base, rated=drawn, feedback=feedback)
             for way, run in ways(feedback, asked.python).items():
+                if not (asked.every or name == MAIN or way in (*SOME_WAYS, "all scores")):
+                    continue
                 outcome = limit if way == "all scores" else run(stream)
                 found[name].setdefault(way, []).append((*gains(outcome, frozen, stream), outcome.told))
     return found
@@ -120,9 +151,9 @@ def measured(table: Table, asked: argparse.Namespace) -> dict[str, dict[str, lis
 
 def of_table(name: str, asked: argparse.Namespace) -> tuple[dict[str, dict[str, list[Any]]], str]:
     """The streams and the trials of one table, in a process of its own."""
-    begun = time.process_time()
-    fees: Any = PerParameter(1.0) if name == "openllm_pool" else Free()
-    table = replace(read_folder(asked.data / name, fees=fees), contexts=None)
+    begun, embedder.REMEMBERED = time.process_time(), VECTORS
+    experiment = read_experiment(EXPERIMENTS / f"{SETS[name]}.yaml")
+    table = replace(table_of(experiment, asked.data), contexts=None)
     made = measured(table, asked), learn_trials.line(name, table, asked.scored)
     print(f"{name}: {time.process_time() - begun:.0f} s of CPU, rivals apart", flush=True)
     return made
@@ -136,33 +167,33 @@ def lines(name: str, found: Mapping[str, Mapping[str, Mapping[str, list[Any]]]])
         runs = scenarios[name]
         cells = [f"{cell([r[0] for r in runs[way]])}, {cell([r[1] for r in runs[way]])}" for way in runs]
         out.append(f"| {table} | {' | '.join(cells)} |")
+    means = [over_tables([scenarios[name][way] for scenarios in found.values()]) for way in first]
+    out.append(f"| all | {' | '.join(means)} |")
     parts = []
     for table, scenarios in found.items():
         told = [run[2] for run in scenarios[name]["learning"]]
-        tried = [run[2] for run in scenarios[name]["tried first"]]
-        parts.append(
-            f"{table}: {np.mean([t['explored'] for t in told]):.0f} requests explored, "
-            f"{np.mean([t['promoted'] for t in tried]):.1f} candidates promoted and "
-            f"{np.mean([t['dropped'] for t in tried]):.1f} dropped"
-        )
+        parts.append(f"{table}: {np.mean([t['explored'] for t in told]):.0f} requests explored")
+        if tried := [run[2] for run in scenarios[name].get("tried first", [])]:
+            parts[-1] += (
+                f", {np.mean([t['promoted'] for t in tried]):.1f} candidates promoted and "
+                f"{np.mean([t['dropped'] for t in tried]):.1f} dropped"
+            )
     return [*out, "", "; ".join(parts) + " (means over seeds).", ""]
 
 
 def main() -> None:
     """Print the tables, and write them to a page if one is named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("tables", nargs="*", default=TABLES)
+    parser.add_argument("tables", nargs="*", default=list(SETS))
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--scored", type=int, default=200)
-    parser.add_argument("--requests", type=int, default=2000)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--requests", type=int, default=8800)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--full", action="store_true", help="8,800 requests and 6 seeds")
+    parser.add_argument("--every", action="store_true", help="every way in every scenario")
     parser.add_argument("--python", type=Path, default=Path(".venv-peers/bin/python"))
     parser.add_argument("--page", type=Path)
     asked = parser.parse_args()
-    if asked.full:
-        asked.requests, asked.seeds = 8800, 6
     with ProcessPoolExecutor(asked.processes) as pool:
         made = list(pool.map(functools.partial(of_table, asked=asked), asked.tables))
     found = {name: cells for name, (cells, _) in zip(asked.tables, made, strict=True)}

@@ -28,6 +28,7 @@ from tools.pages import put
 from pandora_router import Never, Router
 from pandora_router.estimators.pooled import Pooled
 from pandora_router.gateway.generation import Challenger, Settings
+from pandora_router.gateway.incumbent import sharing
 from pandora_router.gateway.request import choice
 from pandora_router.gateway.request.trial import toss
 from pandora_router.learn.evidence import CERTAIN, Evidence, Rated, counted
@@ -47,13 +48,16 @@ WIDTH, HEIGHT, LEFT, TOP = 640, 300, 60, 20
 
 def cost() -> dict[str, list[float]]:
     """Milliseconds of processor time of each request, by what happens in it."""
+    kernels.load()
     table = generate(n=1200, m=4, seed=1)
     serving = Router.fit(table.rows(np.arange(600)), policy=Never())
     rng, later = np.random.default_rng(0), table.rows(np.arange(600, 900))
     score = np.full(later.score.shape, np.nan)
     score[np.arange(300), rng.integers(4, size=300)] = 1.0
     known = replace(later, score=np.where(np.isnan(score), np.nan, later.score), contexts=None)
-    candidate = refit(serving, known).router
+    with tempfile.TemporaryDirectory() as folder:
+        refit(serving, known).router.save(f"{folder}/candidate")
+        candidate = sharing(Router.load(f"{folder}/candidate"), serving)  # as a gateway reads it
     prompts = [str(prompt) for prompt in table.prompts[900:]]
     settings, coin = Settings(serving.default), random.Random(0)
     agree: list[float] = []
@@ -71,9 +75,9 @@ def cost() -> dict[str, list[float]]:
     async def run() -> list[float]:
         alone = []
         for i in range(TIMES):
-            prompt = prompts[i % len(prompts)]
+            prompt = f"{prompts[i % len(prompts)]} {i}"  # a text of its own: nothing of it is remembered
             alone.append((await _timed(lambda prompt=prompt: request(prompt, None)))[0])
-            milliseconds, drawn = await _timed(lambda prompt=prompt: request(prompt, candidate))
+            milliseconds, drawn = await _timed(lambda prompt=prompt: request(f"{prompt} also", candidate))
             (dispute if drawn else agree).append(milliseconds)
         return alone
 
@@ -117,7 +121,6 @@ def lessons(specialists: int = 10) -> list[float]:
     law = Pooled.fit(units, (rng.random((TIMES, specialists)) < 0.6).astype(float), (0.05, 0.15))
     known = Exploration(law, law.features(units[:64]), law.predict(units[:64]))
     worth, features = law.predict(units), law.features(units)
-    kernels.load()
     spent = []
     for i in range(TIMES):
         begun = time.process_time()

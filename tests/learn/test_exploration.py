@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from pandora_router import Never, Router
 from pandora_router.estimators.pooled import Pooled
-from pandora_router.learn.exploration import COUNTS, Exploration, gains
+from pandora_router.learn.exploration import COUNTS, HALF_NORMAL, SHARE, Exploration, gains
 from pandora_router.learn.refit import primed
 from pandora_router.search import kernels
 from tests.learn.test_pooled import NOISE, prompts
@@ -22,6 +24,12 @@ def known() -> Exploration:
     law = Pooled.fit(units, reward, NOISE)
     rows = prompts(12, seed=3)[0]
     return Exploration(law, law.features(rows), law.predict(rows))
+
+
+@pytest.fixture(scope="module")
+def close(known: Exploration) -> Exploration:
+    """The same for prompts at which all specialists are about equally good."""
+    return replace(known, worth=0.5 + 0.1 * known.worth)
 
 
 def test_the_gain_is_that_of_drawing_answers_and_conditioning_on_them(known: Exploration) -> None:
@@ -54,32 +62,59 @@ def test_compiled_and_plain_gains_are_the_same_and_below_their_bound(
     worth, moves = rng.standard_normal((20, 5)), rng.standard_normal((20, 5))
     scales = np.array([0.01, 0.3, 1.0, 5.0])
     kernels.load()
-    compiled, bound = gains(worth, moves, scales), gains(worth, moves, scales, exact=False)
+    compiled = gains(worth, moves, scales)
     monkeypatch.setattr(kernels, "ready", lambda: None)
-    plain, loose = gains(worth, moves, scales), gains(worth, moves, scales, exact=False)
+    plain = gains(worth, moves, scales)
     assert compiled == pytest.approx(plain, abs=1e-9)
-    assert (bound >= plain - 1e-12).all()
-    assert (loose >= plain - 1e-12).all()
+    assert (HALF_NORMAL * scales * np.ptp(moves, axis=1).mean() >= plain - 1e-12).all()
 
 
-def test_a_lesson_has_a_price(known: Exploration) -> None:
-    phi, worth = known.features[0], np.array([0.6, 0.5, 0.55])
-    lesson = known.lesson(phi, worth, ratings=100_000.0)
+def test_screening_hides_no_lesson_that_all_gains_would_show(close: Exploration) -> None:
+    """Every specialist's gain, one after the other, as the module says; the screen must find the same."""
+    rng, law = np.random.default_rng(3), close.law
+    width, ratings, found = close.features.shape[1], 3000.0, 0
+    counts = np.array(COUNTS)
+    for phi in close.features:
+        worth = rng.uniform(0.47, 0.53, 3)
+        best, most = None, 0.0
+        for m in range(3):
+            loss = worth.max() - worth[m]
+            moved = np.array(
+                [
+                    law.covariance[k * width : (k + 1) * width, m * width : (m + 1) * width] @ phi
+                    for k in range(3)
+                ]
+            )
+            scales = 1.0 / np.sqrt(phi @ moved[m] + sum(NOISE) / counts)
+            taught = (
+                (ratings - counts) / counts * gains(close.worth, SHARE * close.features @ moved.T, scales)
+            ).max()
+            if loss > 0.0 and taught - loss > most:
+                best, most = m, taught - loss
+        lesson = close.lesson(phi, worth, ratings)
+        assert (None if lesson is None else lesson.column) == best
+        found += best is not None
+    assert 0 < found < len(close.features)
+
+
+def test_a_lesson_has_a_price(close: Exploration) -> None:
+    phi, worth = close.features[0], np.array([0.6, 0.58, 0.59])
+    lesson = close.lesson(phi, worth, ratings=100_000.0)
     assert lesson is not None
-    assert lesson.column == 2  # the one of whom little is known
-    assert lesson.loss == pytest.approx(0.05)
-    assert known.lesson(phi, worth, ratings=COUNTS[0]) is None  # nobody will use it
-    assert known.lesson(phi, worth - [0.0, 0.0, 50.0], ratings=1000.0) is None or (
-        known.lesson(phi, worth - [0.0, 0.0, 50.0], ratings=1000.0).column != 2  # type: ignore[union-attr]
+    assert lesson.column == 2  # the one of whom little is close
+    assert lesson.loss == pytest.approx(0.01)
+    assert close.lesson(phi, worth, ratings=COUNTS[0]) is None  # nobody will use it
+    assert close.lesson(phi, worth - [0.0, 0.0, 50.0], ratings=1000.0) is None or (
+        close.lesson(phi, worth - [0.0, 0.0, 50.0], ratings=1000.0).column != 2  # type: ignore[union-attr]
     )
-    only = known.lesson(phi, worth, ratings=100_000.0, allowed=np.array([True, True, False]))
+    only = close.lesson(phi, worth, ratings=100_000.0, allowed=np.array([True, True, False]))
     assert only is None or only.column == 1
-    taught = known
+    taught = close
     for _ in range(200):
         taught = taught.expecting(phi, 2, rate=1.0)
     again = taught.lesson(phi, worth, ratings=100_000.0)
     assert again is None or again.column != 2 or again.worth < lesson.worth  # what is known need not be asked
-    assert known.expecting(phi, 2, rate=0.0) is known
+    assert close.expecting(phi, 2, rate=0.0) is close
 
 
 def test_what_is_expected_of_rare_ratings_is_the_covariance_of_a_noisier_answer(known: Exploration) -> None:

@@ -68,6 +68,7 @@ def test_status_names_the_specialist_that_changed(place: Path) -> None:
     shown = pandora(*asked).stdout
     assert "changed, noticed after" in shown
     assert "300 ratings are needed" in shown
+    assert "Of the newest 900 ratings half came within" in shown
     assert "No answer" in pandora(*asked, "--metric", "nothing").stdout
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pandora_router import Never, Router
-from pandora_router.estimators.pooled import ENOUGH, Pooled, likeliest
+from pandora_router.estimators.pooled import Pooled, likeliest
+from pandora_router.gateway.incumbent import sharing
 from pandora_router.learn.refit import noise_parts, refit
 from tests.learn.test_refit import only
 from tests.support.routers import QUICK
@@ -88,11 +90,12 @@ def test_a_newcomer_is_a_specialist_of_whom_no_score_is_known(
 
 def test_prior_variances_of_highest_likelihood_are_those_that_made_the_data() -> None:
     rng = np.random.default_rng(2)
-    phi, specialists = rng.standard_normal((ENOUGH, 33)), 6
+    phi, specialists = rng.standard_normal((1000, 33)), 6
     weights = np.sqrt(0.1) * rng.standard_normal((33, 1)) + 0.1 * rng.standard_normal((33, specialists))
-    error = 0.2 * rng.standard_normal((ENOUGH, 1)) + 0.3 * rng.standard_normal((ENOUGH, specialists))
+    error = 0.2 * rng.standard_normal((1000, 1)) + 0.3 * rng.standard_normal((1000, specialists))
     assert likeliest(phi, phi @ weights + error, (0.04, 0.09)) == (0.1, 0.01)
-    assert likeliest(phi[:100], (phi @ weights + error)[:100], (0.04, 0.09)) == (0.1, 0.03)  # too few
+    assert likeliest(phi[:100], (phi @ weights + error)[:100], (0.04, 0.09)) == (0.1, 0.01)
+    assert likeliest(phi[:99], (phi @ weights + error)[:99], (0.04, 0.09)) == (0.1, 0.03)  # too few
 
 
 def test_noise_has_a_shared_and_an_own_part() -> None:
@@ -114,3 +117,22 @@ def test_a_refitted_router_decides_alike_alone_in_a_batch_and_after_loading(tmp_
     alone = [made.route(prompt).specialist for prompt in fresh.prompts]
     assert alone == [decision.specialist for decision in loaded.route_batch(fresh.prompts)]
     assert replace(made, id="").record.learnt["parent"] == router.id
+
+
+def test_what_two_routers_share_is_held_once_and_the_estimates_stay(tmp_path: Path) -> None:
+    served = Router.fit(generate(n=200, seed=1), costly=QUICK, policy=Never())
+    traffic = generate(n=60, seed=2)
+    refit(served, traffic).router.save(tmp_path / "candidate")
+    read = Router.load(tmp_path / "candidate")
+    made = sharing(read, served)
+    assert made.cheap.before is served.cheap  # type: ignore[attr-defined]
+    assert made.cheap.embedder is served.cheap.embedder  # type: ignore[attr-defined]
+    for prompt in traffic.prompts[
+        :5
+    ]:  # one by one: what was just asked of the shared neighbours is remembered
+        expected = read.cheap.predict([prompt])
+        assert served.cheap.predict([prompt]) == pytest.approx(read.cheap.before.predict([prompt]))  # type: ignore[attr-defined]
+        assert made.cheap.predict([prompt]) == pytest.approx(expected)
+    other = Router.fit(generate(n=200, seed=5), costly=QUICK, policy=Never())
+    assert sharing(read, other).cheap is read.cheap
+    assert sharing(other, served) is other

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pandora_router.learn.drift import ALARM, FIRST, DriftState, detect
-from pandora_router.learn.evidence import UNBOUNDED, WORST, Evidence, Rated, counted, largest
+from pandora_router.learn.evidence import UNBOUNDED, WORST, Evidence, Rated, allowance, counted, largest
 
 
 def rated(decision: str, session: str = "", key: str | None = None, score: float = 1.0) -> Rated:
@@ -48,6 +51,41 @@ def test_no_key_has_more_than_its_share() -> None:
     assert evidence.mean == pytest.approx(truth + 0.2 * (lie - truth), abs=1e-9)
     alone, _ = counted(Evidence.start(), flood, set(), {}, 0.2)
     assert alone.rated == 1000  # the only key of a gateway may teach it everything
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 400), min_size=1), st.floats(0.05, 1.0))
+def test_no_key_teaches_a_refit_more_than_its_share(ratings: dict[str | None, int], per_key: float) -> None:
+    most, share = allowance(ratings, per_key), max(per_key, 1.0 / len(ratings))
+
+    def fair(one: int) -> bool:
+        return one <= max(share * sum(min(count, one) for count in ratings.values()), UNBOUNDED)
+
+    assert most == max(one for one in range(max(ratings.values()) + 1) if fair(one))  # tried one by one
+
+
+def test_a_flood_of_one_key_moves_the_detector_by_its_share_alone() -> None:
+    """One key says that a good specialist is worthless, 50 times as often as four others rate it."""
+    rng, state, lies, truths = np.random.default_rng(0), DriftState(), 0, 0
+    for i in range(60_000):
+        key = f"honest{i % 4}" if rng.random() < 0.02 else "evil"
+        if not state.admits(key, 0.2):
+            continue
+        lies, truths = lies + (key == "evil"), truths + (key != "evil")
+        state = state.by(key).after(-0.6 if key == "evil" else float(rng.normal(0.0, 0.3)))
+    assert truths > 1000  # of about 1,200: keys that rate alike seldom wait for each other
+    assert lies <= 0.3 * (lies + truths) + 100  # alone at the start, it may fill the window once
+    again = DriftState.from_dict(json.loads(json.dumps(state.to_dict())))
+    assert again == state
+    old = {name: value for name, value in state.to_dict().items() if name != "keys"}
+    assert DriftState.from_dict(old).keys == ()  # a state that an earlier version wrote
+
+
+def test_the_only_key_of_a_gateway_teaches_the_detector_everything() -> None:
+    state = DriftState()
+    for _ in range(500):
+        assert state.admits("", 0.2)
+        state = state.by("").after(0.1)
+    assert state.answers == 500
 
 
 def test_an_alarm_measures_what_has_changed() -> None:

@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pandora_router.errors import UsageError
-from pandora_router.store import export, log
+from pandora_router.gateway.generation import LearningRules
+from pandora_router.gateway.http.learner import usual_delay
+from pandora_router.store import explored, export, log
 from pandora_router.store.database import connect
 from pandora_router.store.migrations import migrate
 from pandora_router.store.rows import Attempt, Feedback, Outcome, Settlement
@@ -41,6 +43,8 @@ def test_the_log_becomes_parquet_and_a_routing_table(url: str, tmp_path: Path) -
         assert table.specialists == ("large", "small")
         np.testing.assert_array_equal(table.score, [[0.5, 1.0]])
         np.testing.assert_array_equal(table.fee, [[2.0, 2.0]])
+        few = export.routing_table(open_, "reward", NOW, NOW + 10, lambda given: given[None] - 1)
+        assert np.isfinite(few.score).sum() == 1  # one of the two rated decisions of the only key
         with pytest.raises(UsageError, match="feedback"):
             export.routing_table(open_, "nothing", NOW, NOW + 10)
         assert export.write_parquet(open_, tmp_path / "log.parquet", NOW, NOW + 2) == 2
@@ -73,3 +77,25 @@ def test_a_surprise_is_the_last_rating_of_the_specialist_that_was_asked(url: str
                 log.give_feedback(open_, Feedback(f"f{i}{k}", row.id, NOW + k, "reward", value), None)
         assert export.surprises(open_, "reward", NOW, NOW + 10) == {"small": [0.5]}
     database.close()
+
+
+def test_how_late_ratings_come_is_measured_from_the_first_rating_of_each_decision(url: str) -> None:
+    database = connect(url)
+    migrate(database)
+    rng, late = np.random.default_rng(0), []
+    with database.transaction() as open_:
+        assert explored.delay(open_, "reward") == explored.Delay(0)
+        for i in range(40):
+            log.begin(open_, opened(f"d{i}", at=NOW + i))
+            late.append(float(rng.exponential(100.0)))
+            for k, after in enumerate((late[-1], late[-1] + 500.0)):  # rated again: the first one counts
+                log.give_feedback(open_, Feedback(f"f{i} {k}", f"d{i}", NOW + i + after, "reward", 1.0), None)
+        found = explored.delay(open_, "reward")
+        rules = LearningRules()
+        assert usual_delay(open_, rules) == found.most > 60.0
+        assert usual_delay(open_, replace(rules, metric="other")) == 60.0
+        assert usual_delay(open_, replace(rules, delay=5.0)) == 5.0
+    database.close()
+    assert found.ratings == 40
+    expected = np.quantile(late, [0.5, 0.95], method="inverted_cdf")
+    assert (found.half, found.most) == pytest.approx(tuple(expected), abs=1e-3)

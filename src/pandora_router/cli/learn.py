@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,7 @@ def status(metric: str, days: float, as_json: bool, store: str) -> None:
 
     from pandora_router.learn.drift import FIRST, detect
     from pandora_router.store import versions
-    from pandora_router.store.explored import explored
+    from pandora_router.store.explored import delay, explored
     from pandora_router.store.export import surprises
     from pandora_router.store.money import dollars
 
@@ -90,7 +91,14 @@ def status(metric: str, days: float, as_json: bool, store: str) -> None:
         rows.append((name, verdict, f"{drift.answers:,}", f"{drift.recent:+.3f}", f"{drift.evidence:,.0f}"))
     columns = ("specialist", "", "rated answers", "change of reward", "evidence")
     Screen().show(table(f"Rated answers of the last {days:g} days", columns, rows, words=2))
-    taught = within(store, lambda open_: explored(open_, metric, until - days * 86_400.0))
+    taught, late = within(
+        store,
+        lambda open_: (explored(open_, metric, until - days * 86_400.0), delay(open_, metric)),
+    )
+    echo(
+        f"Of the newest {late.ratings:,} ratings half came within {late.half:,.0f} s of their request, "
+        f"95% within {late.most:,.0f} s."
+    )
     if taught.requests:
         cost = f"${dollars(taught.cost):.4f}"
         echo(f"Asked for what they teach: {taught.requests:,} requests, {taught.rated:,} rated, {cost}.")
@@ -267,6 +275,10 @@ def proposed(
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Folder to write to.")
 @click.option("--complaints", is_flag=True, help="Bad answers are rated more often than good ones.")
 @click.option("--labels", type=click.Path(path_type=Path), help="Table that `pandora learn label` wrote.")
+@click.option(
+    "--per-key", type=click.FloatRange(0.0, 1.0, min_open=True), default=0.2, show_default=True,
+    help="Largest share of the ratings that may come from one API key.",
+)  # fmt: skip
 @click.option("--replace", is_flag=True, help="Replace an existing artifact.")
 @metric_option
 @days_option
@@ -276,6 +288,7 @@ def refit(
     output: Path,
     complaints: bool,
     labels: Path | None,
+    per_key: float,
     replace: bool,
     metric: str,
     days: float,
@@ -294,11 +307,13 @@ def refit(
     """
     from pandora_router.config import open_router
     from pandora_router.data import storage
+    from pandora_router.learn.evidence import allowance
     from pandora_router.learn.refit import refit as learnt
     from pandora_router.store.export import routing_table
 
     router, until = open_router(folder), time.time()
-    traffic = within(store, lambda open_: routing_table(open_, metric, until - days * 86_400.0, until))
+    since, most = until - days * 86_400.0, partial(allowance, per_key=per_key)
+    traffic = within(store, lambda open_: routing_table(open_, metric, since, until, most))
     fair = None if labels is None else storage.load(labels)
     made = learnt(router, traffic, complaints=complaints, fair=fair)
     made.router.save(output, replace=replace, inputs=[folder])

@@ -205,15 +205,17 @@ class LearnSettings(Closed):
     feedback: the metric of POST /v1/feedback that is the score.
     promote: how a trial of a candidate router ends: `veto` promotes it unless it is worse, `proof` once it is
         proven to be better; both drop one that is proven to be worse. `hand` leaves it to you.
-    delay_seconds: a request counts when it is older than this, so that slow ratings count like fast ones.
-    per_key: largest share of the evidence of a trial that may come from the ratings of one API key.
+    delay_seconds: a request counts when it is older than this, so that slow ratings count like fast ones. If
+        left out: the time within which 95 % of the newest ratings came, 60 at least and a day at most.
+    per_key: largest share of the evidence of a trial, and of the last ratings that raise an alarm, which may
+        come from one API key.
     explore: requests that are asked for what they teach; none without it (see also serve.explore).
     labels: logged prompts that `pandora learn label` has scored completely.
     """
 
     feedback: Name = "reward"
     promote: Literal["veto", "proof", "hand"] = "hand"
-    delay_seconds: Amount = 60.0
+    delay_seconds: Amount | None = None
     per_key: Annotated[float, Field(gt=0, le=1)] = 0.2
     explore: ExploreSettings | None = None
     labels: LabelSettings | None = None

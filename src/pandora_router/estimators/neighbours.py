@@ -144,8 +144,28 @@ class Neighbours(PromptsOnly):
         return self.predict_vectors(self.embedder.embed(prompts))
 
     def predict_vectors(self, vectors: Vectors) -> Matrix:
-        """As `predict`, for prompts already embedded."""
-        return self.predict_each(vectors, [self.k])[0]
+        """As `predict`, for prompts already embedded.
+
+        The last single prompt is remembered: in a trial two routers ask the same neighbours about it.
+        """
+        if len(vectors) != 1:
+            return self.predict_each(vectors, [self.k])[0]
+        asked = vectors.tobytes()
+        last, found = vars(self).get("_last", (b"", None))
+        if last != asked:
+            found = self.predict_each(vectors, [self.k])[0]
+            vars(self)["_last"] = asked, found
+        return np.array(found)
+
+    def same_as(self, other: Neighbours) -> bool:
+        """Whether both know the same prompts and therefore give the same estimates."""
+        mine, theirs = ((one.embedder.name, one.specialists, one.k) for one in (self, other))
+        return (
+            mine == theirs
+            and (self.packing is None) == (other.packing is None)
+            and np.array_equal(self.vectors, other.vectors)
+            and np.array_equal(self.reward, other.reward, equal_nan=True)
+        )
 
     def predict_each(self, vectors: Vectors, ks: Sequence[Count]) -> list[Matrix]:
         """As `predict_vectors` for several choices of `k`, in one search."""

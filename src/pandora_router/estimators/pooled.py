@@ -29,7 +29,7 @@ MOST = 1000
 """Weights of all specialists together, above which fewer components are used: updates take its square."""
 SHARED, OWN = 0.1, 0.03
 """Prior variances tc and ts of a weight, where there are too few complete prompts to choose them."""
-ENOUGH = 1000
+ENOUGH = 100
 """Complete prompts from which on tc and ts are chosen by their likelihood."""
 GRID = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
@@ -217,6 +217,16 @@ class Blended(PromptsOnly):
         return np.asarray(
             (self.before.predict_unseen(prompts) + self.after.predict_unseen(prompts) + linear) / 3.0
         )
+
+    def sharing(self, other: Blended | Neighbours) -> Blended:
+        """The same estimate, with the neighbours of before and the embedder of `other` if these are equal.
+
+        What two routers share is held once, and computed once for a prompt that both judge.
+        """
+        theirs = other.before if isinstance(other, Blended) else other
+        if not self.before.same_as(theirs):
+            return self
+        return replace(self, before=theirs, after=replace(self.after, embedder=theirs.embedder))
 
     def remember(self, prompts: Sequence[str], reward: ArrayLike) -> Blended:
         """The same estimate with more known prompts in the neighbours after the refit."""

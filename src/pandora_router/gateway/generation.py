@@ -37,14 +37,15 @@ class LearningRules:
     """How a gateway learns from what it serves.
 
     metric: the feedback that is the score. promote: which rule ends a trial; `hand` leaves it to a person.
-    delay: seconds after which the usual ratings of a request have come; younger ones do not count yet.
+    delay: seconds after which the usual ratings of a request have come; younger ones do not count yet. None:
+        as measured (`http.learner.usual_delay`).
     per_key: the largest share of the evidence that may come from one API key.
     webhook: where alerts are sent, None for nowhere.
     """
 
     metric: str = "reward"
     promote: Literal["veto", "proof", "hand"] = "hand"
-    delay: float = 60.0
+    delay: float | None = None
     per_key: float = 0.2
     webhook: str | None = field(default=None, repr=False)
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from pandora_router.errors import PandoraError
+from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.estimators.pooled import Blended
 from pandora_router.gateway.generation import Challenger
 from pandora_router.router import Router
 from pandora_router.store.versions import Lineup
@@ -35,10 +38,18 @@ def lined_up(
     if trial is not None and (trial.basis, trial.against) == (router.id, served.id):
         other = _artifact(trial.path, trial.artifact, read)
         if other is not None and set(other.specialists) == set(served.specialists):
-            candidate = Challenger(trial.id, other, trial.share)
+            candidate = Challenger(trial.id, sharing(other, served), trial.share)
         elif other is not None:
             logger.error("the candidate %s is not tried: it has other specialists", trial.path)
     return served, candidate
+
+
+def sharing(candidate: Router, served: Router) -> Router:
+    """The candidate, with what it has in common with the serving router held once and computed once."""
+    cheap, other = candidate.cheap, served.cheap
+    if isinstance(cheap, Blended) and isinstance(other, Blended | Neighbours):
+        return replace(candidate, cheap=cheap.sharing(other))
+    return candidate
 
 
 def _artifact(path: str, artifact: str, read: Callable[[Path], Router]) -> Router | None:

@@ -24,6 +24,8 @@ FIRST = 300
 """Rated answers from which the level of a specialist is taken."""
 RECENT = 100
 """The last answers, whose mean difference says how much has changed."""
+SLACK = 1.5
+"""A key may have so many times an equal share, so that keys that rate alike seldom wait for each other."""
 TOLERANCE = 0.03
 """A change of the mean reward that is not worth an alarm."""
 ALARM = 10_000.0
@@ -44,6 +46,7 @@ class DriftState:
     recent: tuple[float, ...] = ()
     shift: float = 0.0
     alarms: int = 0
+    keys: tuple[str, ...] = ()
 
     @property
     def level(self) -> float:
@@ -59,6 +62,20 @@ class DriftState:
     def change(self) -> float:
         """Mean of the last differences; 0 before there are any."""
         return sum(self.recent) / len(self.recent) if self.recent else 0.0
+
+    def admits(self, key: str, per_key: float) -> bool:
+        """Whether a rating by `key` counts, of which the last `RECENT` have at most a share `per_key`.
+
+        The share is at least `SLACK` times an equal one. So a key that floods the gateway with ratings moves
+        the detector no faster than others rate.
+        """
+        others = self.keys[-RECENT + 1 :]
+        share = max(per_key, SLACK / len({*others, key}))
+        return others.count(key) + 1 <= max(share * RECENT, 1.0)
+
+    def by(self, key: str) -> DriftState:
+        """The state after a rating by `key`, before its difference."""
+        return replace(self, keys=(*self.keys[-RECENT + 1 :], key))
 
     def after(self, difference: float) -> DriftState:
         """The state after a reward minus what was expected.
@@ -76,7 +93,7 @@ class DriftState:
 
     def alarmed(self) -> DriftState:
         """The state after an alarm was raised: what has changed is in `shift`, and all else starts again."""
-        return DriftState(shift=self.shift + self.change, alarms=self.alarms + 1)
+        return DriftState(shift=self.shift + self.change, alarms=self.alarms + 1, keys=self.keys)
 
     def to_dict(self) -> dict[str, Any]:
         """The state as JSON values."""
@@ -85,7 +102,8 @@ class DriftState:
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> DriftState:
         """The state that `to_dict` wrote."""
-        return cls(**{**state, "wealth": tuple(state["wealth"]), "recent": tuple(state["recent"])})
+        many = {name: tuple(state.get(name, ())) for name in ("wealth", "recent", "keys")}
+        return cls(**{**state, **many})
 
 
 @dataclass(frozen=True)

@@ -227,6 +227,25 @@ def counted(
     return evidence, differences
 
 
+def allowance(ratings: Mapping[str | None, int], per_key: float) -> int:
+    """How many ratings of one key count, if no key may have more than its share of those that count.
+
+    ratings: how many each key gave. Its share is `per_key`, or an equal share of the keys if that is more;
+    `UNBOUNDED` ratings of a key always count.
+
+    >>> allowance({"flood": 1000, "a": 40, "b": 40, "c": 40, "d": 40}, 0.25)
+    53
+    """
+    most = max(ratings.values(), default=0)
+    share = max(per_key, 1.0 / max(len(ratings), 1))
+    low, high = min(UNBOUNDED, most), most
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = middle <= share * sum(min(count, middle) for count in ratings.values())
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low
+
+
 def verdict(evidence: Evidence, rule: Rule, least: int = LEAST) -> Verdict:
     """What to do with the candidate now.
 

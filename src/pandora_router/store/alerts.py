@@ -44,13 +44,17 @@ class Alert:
 
 @dataclass(frozen=True)
 class Surprise:
-    """A new rating: reward minus expected reward of an answer by `specialist`, chosen by `artifact`."""
+    """A new rating: reward minus expected reward of an answer by `specialist`, chosen by `artifact`.
+
+    key: the API key of the request, "" without one.
+    """
 
     at: float
     id: str
     artifact: str
     specialist: str
     difference: float
+    key: str = ""
 
 
 def raise_alert(open_: Transaction, alert: Alert) -> bool:
@@ -127,19 +131,18 @@ def surprises(open_: Transaction, metric: str, now: float) -> list[Surprise]:
             *(f"ratings of {metric}", rows[-1][0], rows[-1][1]),
         )
     found = []
-    for at, id_, artifact, specialist, asked, worth, detail, score, cost, earlier in rows:
+    for at, id_, artifact, specialist, asked, worth, detail, score, key, cost, earlier in rows:
         if worth is None or specialist != asked or earlier:
             continue
         right = json.loads(str(detail)).get("value", {}).get("right_answer")
         fee = dollars(int(cost)) / float(right) if right else 0.0
-        found.append(
-            Surprise(float(at), str(id_), str(artifact), str(specialist), score - fee - float(worth))
-        )
+        rated = float(at), str(id_), str(artifact), str(specialist)
+        found.append(Surprise(*rated, score - fee - float(worth), str(key or "")))
     return found
 
 
 _NEW = """
-    SELECT f.at, f.id, d.artifact, d.specialist, d.asked, d.worth, d.detail, f.value,
+    SELECT f.at, f.id, d.artifact, d.specialist, d.asked, d.worth, d.detail, f.value, d.key,
            (SELECT coalesce(sum(a.cost), 0) FROM attempts a
             WHERE a.decision = d.id AND a.specialist = d.specialist AND a.kind <> 'loser'),
            (SELECT count(*) FROM feedback g WHERE g.decision = f.decision AND g.metric = f.metric

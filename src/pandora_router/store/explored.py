@@ -1,4 +1,4 @@
-"""What requests cost that were asked for what they teach, and how much of the traffic was rated.
+"""What requests cost that were asked for what they teach; how much of the traffic was rated, and how late.
 
 Such decisions have the mode "explore" (`gateway.lessons`).
 """
@@ -11,6 +11,8 @@ from pandora_router.store.database import Transaction
 from pandora_router.store.rollups import HOUR
 
 EXPLORE = "explore"
+NEWEST = 1000
+"""Ratings from which their delay is measured."""
 
 
 @dataclass(frozen=True)
@@ -49,3 +51,28 @@ def ratings(open_: Transaction, metric: str, since: float) -> tuple[int, int]:
         "SELECT coalesce(sum(requests), 0) FROM hours WHERE hour >= ?", int(since // HOUR)
     )
     return int(rated), int(requests)
+
+
+@dataclass(frozen=True)
+class Delay:
+    """How long after a request its first rating came, over the newest `NEWEST` ratings.
+
+    half, most: seconds within which a half and 95 % of them came; 0 without any.
+    """
+
+    ratings: int
+    half: float = 0.0
+    most: float = 0.0
+
+
+def delay(open_: Transaction, metric: str) -> Delay:
+    """How late ratings of `metric` come."""
+    rows = open_.rows(
+        "SELECT f.decision, min(f.at - d.at) FROM (SELECT decision, at FROM feedback WHERE metric = ? "
+        "ORDER BY at DESC LIMIT ?) f JOIN decisions d ON d.id = f.decision GROUP BY f.decision",
+        *(metric, NEWEST),
+    )
+    late = sorted(max(float(seconds), 0.0) for _, seconds in rows)
+    if not late:
+        return Delay(0)
+    return Delay(len(late), late[(len(late) - 1) // 2], late[(19 * len(late) - 1) // 20])

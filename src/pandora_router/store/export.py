@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -90,14 +90,27 @@ def _last_feedback(open_: Transaction, first: float, last: float) -> dict[str, d
     return found
 
 
-def routing_table(open_: Transaction, metric: str, since: float, until: float) -> Table:
+def routing_table(
+    open_: Transaction,
+    metric: str,
+    since: float,
+    until: float,
+    allowance: Callable[[Mapping[str | None, int]], int] | None = None,
+) -> Table:
     """The routing table of all decisions in [since, until) with a kept prompt and feedback of `metric`.
 
-    Raises `UsageError` if there is none.
+    allowance: how many ratings of one API key are used, given how many each key gave; of a key with more a
+    fair sample is used. Raises `UsageError` if there is no rating.
     """
+    given: dict[str | None, list[str]] = {}
+    for id_, key in open_.stream(_RATERS, metric, since, until) if allowance is not None else ():
+        given.setdefault(key, []).append(str(id_))
+    most = 0 if allowance is None else allowance({key: len(ids) for key, ids in given.items()})
+    beyond = {id_ for ids in given.values() for id_ in sorted(ids, key=_lot)[most:]}
     cells: dict[str, dict[str, tuple[float, float]]] = {}
-    for prompt, specialist, cost, score in open_.stream(_FEEDBACK, metric, since, until):
-        cells.setdefault(str(prompt), {})[str(specialist)] = (float(score), dollars(int(cost)))
+    for prompt, specialist, cost, score, id_ in open_.stream(_FEEDBACK, metric, since, until):
+        if id_ not in beyond:
+            cells.setdefault(str(prompt), {})[str(specialist)] = (float(score), dollars(int(cost)))
     if not cells:
         raise UsageError(
             "a routing table from the log",
@@ -142,8 +155,13 @@ def sampled_prompts(open_: Transaction, most: int, since: float, until: float) -
             came="none",
             do="Keep bodies (`serve: {bodies: true}`); see: pandora log tail",
         )
-    drawn = heapq.nsmallest(most, first.items(), key=lambda kept: sha256(kept[1].encode()).digest())
+    drawn = heapq.nsmallest(most, first.items(), key=lambda kept: _lot(kept[1]))
     return [(id_, prompt) for prompt, id_ in drawn]
+
+
+def _lot(id_: str) -> bytes:
+    """Where a decision comes in an order that nobody can choose and that stays the same."""
+    return sha256(id_.encode()).digest()
 
 
 def surprises(open_: Transaction, metric: str, since: float, until: float) -> dict[str, list[float]]:
@@ -173,13 +191,20 @@ _RATED = """
     ORDER BY d.at, d.id
 """
 
+_RATERS = """
+    SELECT d.id, d.key FROM decisions d
+    JOIN bodies b ON b.decision = d.id
+    JOIN (SELECT DISTINCT decision, metric FROM feedback) m ON m.decision = d.id
+    WHERE m.metric = ? AND d.at >= ? AND d.at < ? AND b.prompt IS NOT NULL
+"""
+
 # the last feedback of a decision counts; of equal prompts the last decision does
 _FEEDBACK = """
     SELECT b.prompt, d.specialist,
            (SELECT coalesce(sum(a.cost), 0) FROM attempts a
             WHERE a.decision = d.id AND a.specialist = d.specialist AND a.kind <> 'loser'),
            (SELECT f.value FROM feedback f WHERE f.decision = d.id AND f.metric = m.metric
-            ORDER BY f.at DESC, f.id DESC LIMIT 1)
+            ORDER BY f.at DESC, f.id DESC LIMIT 1), d.id
     FROM decisions d
     JOIN bodies b ON b.decision = d.id
     JOIN (SELECT DISTINCT decision, metric FROM feedback) m ON m.decision = d.id

@@ -22,7 +22,7 @@ from pandora_router.gateway.generation import LearningRules
 from pandora_router.learn.drift import ALARM, DriftState
 from pandora_router.learn.evidence import Evidence, Rated, counted, verdict
 from pandora_router.router.decision import base_id
-from pandora_router.store import alerts, maintenance, versions
+from pandora_router.store import alerts, explored, maintenance, versions
 from pandora_router.store.alerts import Alert
 from pandora_router.store.database import Transaction
 from pandora_router.store.money import dollars
@@ -39,6 +39,8 @@ EVERY = 2.0
 """Seconds between two readings of new ratings, by one of all workers."""
 KEPT = 0.1
 """Share of disputed requests that the router of before decides after a promotion."""
+SOONEST, LATEST = 60.0, 86_400.0
+"""A request counts after so many seconds at the soonest, and after so many at the latest."""
 PATIENCE = 5.0
 """Seconds for sending one alert."""
 
@@ -86,7 +88,8 @@ def learn(open_: Transaction, rules: LearningRules, now: float) -> list[str]:
 def _trial(open_: Transaction, rules: LearningRules, now: float, lesson: Lesson) -> None:
     """Add rated requests to the evidence of the running trial, and end it if the rules say so."""
     trial = versions.lineup(open_).trial
-    waiting = [] if trial is None else versions.waiting(open_, trial.id, rules.metric, now - rules.delay)
+    delay = 0.0 if trial is None else usual_delay(open_, rules)
+    waiting = [] if trial is None else versions.waiting(open_, trial.id, rules.metric, now - delay)
     if trial is None or not waiting:
         return
     rows = [
@@ -114,6 +117,13 @@ def _trial(open_: Transaction, rules: LearningRules, now: float, lesson: Lesson)
     versions.count(open_, trial.id, differences, evidence.to_dict(), point, now)
     if rules.promote != "hand":
         judge(open_, trial, evidence, now, lesson)
+
+
+def usual_delay(open_: Transaction, rules: LearningRules) -> float:
+    """Seconds after which a request counts: as configured, else the time in which 95 % of ratings came."""
+    if rules.delay is not None:
+        return rules.delay
+    return min(max(explored.delay(open_, rules.metric).most, SOONEST), LATEST)
 
 
 def judge(open_: Transaction, trial: LiveTrial, evidence: Evidence, now: float, lesson: Lesson) -> None:
@@ -169,7 +179,9 @@ def _drift(open_: Transaction, rules: LearningRules, now: float, lesson: Lesson)
     for surprise in found:
         name = base_id(surprise.artifact), surprise.specialist
         state = changed.get(name) or states.get(name) or DriftState()
-        state = state.after(surprise.difference)
+        if not state.admits(surprise.key, rules.per_key):
+            continue
+        state = state.by(surprise.key).after(surprise.difference)
         if state.evidence >= ALARM:
             message = (
                 f"{surprise.specialist} earns {state.change:+.2f} of a right answer against what was "

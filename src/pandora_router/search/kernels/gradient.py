@@ -193,11 +193,8 @@ def most_gain(a, b, count, lead):  # type: ignore[no-untyped-def]
 
 
 @jit
-def learning_gains(worth, moves, scales, exact, out):  # type: ignore[no-untyped-def]
-    """Fill out[n] with the mean over rows i of E[max_k (worth_ik + scales_n moves_ik Z)] - max_k worth_ik.
-
-    Z is normal. Unless `exact`, with an upper bound of that instead, in a fraction of the time.
-    """
+def learning_gains(worth, moves, scales, out):  # type: ignore[no-untyped-def]
+    """Fill out[n] with the mean over rows i of E[max_k (worth_ik + scales_n moves_ik Z)] - max_k worth_ik."""
     rows, boxes = worth.shape
     b, high, steep = np.empty(boxes), np.empty(boxes), np.empty(boxes)
     for n in range(len(scales)):
@@ -206,11 +203,8 @@ def learning_gains(worth, moves, scales, exact, out):  # type: ignore[no-untyped
             lead = np.argmax(worth[i])
             for k in range(boxes):
                 b[k] = scales[n] * moves[i, k]
-            if exact:
-                kept = upper_lines(worth[i], b, boxes, lead, -REACH, REACH, high, steep)
-                total += envelope_gain(high, steep, kept) if kept > 1 else 0.0
-            else:
-                total += most_gain(worth[i], b, boxes, lead)
+            kept = upper_lines(worth[i], b, boxes, lead, -REACH, REACH, high, steep)
+            total += envelope_gain(high, steep, kept) if kept > 1 else 0.0
         out[n] = total / rows
 
 

@@ -55,7 +55,7 @@ def rehearse(kernels: SimpleNamespace, progress: Progress) -> None:
 
 def _moves() -> tuple[Any, ...]:
     """Arguments of `learning_gains` behind the worths of two specialists."""
-    return np.ones((1, 2)), np.ones(1), True, np.empty(1)
+    return np.ones((1, 2)), np.ones(1), np.empty(1)
 
 
 def _rows() -> tuple[Array, ...]:
