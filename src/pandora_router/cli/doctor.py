@@ -196,12 +196,15 @@ async def _visit(patient: Patient, finding: Finding) -> None:
         if call.what == "cancel":
             await _cancelled(backend.endpoint, stated, came, finding)
     able = [name for name in ABILITIES if name in heard and not heard[name].failure]
-    others = [name for name in stated.supports if name not in ABILITIES]
+    others = [name for name in stated.supports or () if name not in ABILITIES]
     wires = [
         stated.wires[0],
         *(w for w in ("chat", "responses", "messages") if w in heard and not heard[w].failure),
     ]
-    _propose(finding, "supports", [*able, *others], stated.supports)
+    if stated.supports is None:
+        finding.settings["supports"] = able
+    else:
+        _propose(finding, "supports", [*able, *others], stated.supports)
     _propose(finding, "wires", wires, stated.wires)
     _about_stream(heard["stream"], stated, finding)
     _about_model(listed.get(backend.model, {}), stated, patient.unpriced, finding)

@@ -47,7 +47,8 @@ specialists:
   #   prices: {{in: 0.50, out: 2.00}}
   #   cancel: stops                             # a stream closed early is billed for what was written;
   #                                             #   bills_full: for all of it; unknown (default): assume all
-  #   supports: [tools, json_schema, images]    # without one of these, requests that need it go to others
+  #   supports: [tools, json_schema, images]    # requests that need another ability go to others; left out:
+  #                                             #   it is asked for everything until its provider refuses
   #   wires: [chat, responses, messages]        # APIs under which the model is served; left out: chat alone
   #   max_output_tokens: 4096                   # reserved under a budget for a request without a limit
   #   looks: true                               # false: never begin an answer to look at it

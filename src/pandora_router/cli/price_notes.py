@@ -34,9 +34,10 @@ def price_notes(stated: ChatSettings, written: object, address: str) -> list[str
 
 def _gaps(stated: ChatSettings, prices: Mapping[str, Any]) -> list[str]:
     """What clients with a budget will be refused because it has no price."""
+    able = stated.supports or ()
     asked = {
-        "image_in": "images" in stated.supports,
-        "audio_in": "audio" in stated.supports,
+        "image_in": "images" in able,
+        "audio_in": "audio" in able,
         "cached_in": "messages" in stated.wires,
         "cached_write": "messages" in stated.wires,
     }

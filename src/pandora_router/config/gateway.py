@@ -42,7 +42,7 @@ from pandora_router.gateway.generation import (
 )
 from pandora_router.gateway.http.app import Gateway
 from pandora_router.gateway.incumbent import lined_up
-from pandora_router.gateway.providers.backend import Backend
+from pandora_router.gateway.providers.backend import ABILITIES, Backend
 from pandora_router.learn.pace import Pace
 from pandora_router.prices import Tariff
 from pandora_router.router import Router
@@ -326,7 +326,9 @@ def backend(name: str, config: Config, builder: Builder, far: int | None = None)
         stated.model,
         prices(name, stated.prices),
         wires=frozenset(stated.wires),
-        abilities=frozenset(stated.supports),
+        abilities=ABILITIES if stated.supports is None else frozenset(stated.supports),
+        learns=stated.supports is None,
+        longest=stated.max_output_tokens,
         context=stated.window,
         tokens_as=stated.tokens_as,
         cancel=stated.cancel,

@@ -167,6 +167,7 @@ class AskedSettings(Answering):
 class ChatSettings(AskedSettings):
     """A model behind an endpoint. The keys from `wires` on concern the gateway.
 
+    supports: what it can do beside text; left out, it is asked for everything until its provider refuses.
     looks: whether the gateway may begin an answer in order to look at it before deciding; set it to false for
     models with hidden reasoning. with: members that every request to it has, here and in `collect`: those of
     a client are replaced. An effort is said in the words of each wire; members under `chat`, `responses` or
@@ -178,7 +179,7 @@ class ChatSettings(AskedSettings):
     model: Text
     stream: bool = False
     wires: Annotated[list[Wire], Field(min_length=1)] = Field(default=["chat"])
-    supports: list[Feature] = Field(default_factory=list)
+    supports: list[Feature] | None = None
     window: Count | None = None
     max_output_tokens: Count | None = None
     cancel: Cancelling = "unknown"

@@ -6,6 +6,9 @@ A specialist that keeps failing is not called for a while, then tried once (`Cir
     open       no calls for a pause that doubles each time, up to `LONGEST`
     half-open  the pause is over: one call goes through; its outcome closes or opens the circuit
 
+It also remembers what the provider refused, for specialists whose abilities are not stated: an ability that
+was refused is not asked for again for a while if others have it, unless an answer has shown it before.
+
 The clock is passed in, so behaviour can be tested without waiting. Each worker has circuits of its own.
 """
 
@@ -30,6 +33,8 @@ from pandora_router.wires.wire import Name, Turn, Wire
 FAILURES = 5
 SHORTEST = 5.0
 LONGEST = 300.0
+FORGOTTEN = 600.0
+"""Seconds after which a refused ability is asked for again."""
 
 
 @dataclass
@@ -40,6 +45,8 @@ class Circuit:
     pause: float = SHORTEST
     opened_at: float | None = None
     probing: bool = False
+    shown: frozenset[str] = frozenset()
+    refused: dict[str, float] = field(default_factory=dict)
 
     def state(self, now: float) -> str:
         """`closed`, `open` or `half-open`."""
@@ -57,8 +64,9 @@ class Circuit:
         if self.state(now) == "half-open":
             self.probing = True
 
-    def succeed(self) -> None:
-        """A call went well: close the circuit."""
+    def succeed(self, abilities: frozenset[str] = frozenset()) -> None:
+        """A call went well that needed these abilities: close the circuit."""
+        self.shown |= abilities
         self.failures, self.pause, self.opened_at, self.probing = 0, SHORTEST, None, False
 
     def fail(self, now: float) -> bool:
@@ -75,6 +83,18 @@ class Circuit:
             self.opened_at = now
         return self.opened_at != before
 
+    def refuse(self, abilities: frozenset[str], now: float) -> bool:
+        """The provider says that it lacks these abilities; returns whether one of them is news."""
+        lacks = abilities - self.shown
+        news = not lacks <= self.lacking(now)
+        self.refused |= dict.fromkeys(lacks, now)
+        return news
+
+    def lacking(self, now: float) -> frozenset[str]:
+        """The abilities that the provider refused lately and has not shown."""
+        lately = (name for name, then in self.refused.items() if now - then < FORGOTTEN)
+        return frozenset(lately) - self.shown
+
     def abandon(self) -> None:
         """A call ended without information on the specialist, for example because the client disconnected."""
         self.probing = False
@@ -87,12 +107,14 @@ ABILITIES = frozenset({"tools", "images", "audio", "files", "json_schema", "logp
 class Backend:
     """A specialist behind an endpoint.
 
-    `model` is its name there. `context` is its limit for input and output tokens together, None if unknown.
-    `refuses` are members of a request that it answers with an error, such as `temperature`. `own` are members
-    that every request to it has, by wire (`with` in pandora.yaml); they replace those of the client. `cancel`
-    says whether closing a stream stops billing. `looks`: whether looks are allowed; false for models with
-    hidden reasoning. `peek` is how much a look reads. `tokens_as` is its name for the limit of tokens, used
-    where a request is translated to the chat wire.
+    `model` is its name there. `abilities` are what it can do; `learns`: they are not stated, so that what
+    its provider refuses or shows counts. `longest` is the most that it writes, if stated. `context` is its
+    limit for input and output tokens together, None if unknown. `refuses` are members of a request that it
+    answers with an error, such as `temperature`. `own` are members that every request to it has, by wire
+    (`with` in pandora.yaml); they replace those of the client. `cancel` says whether closing a stream stops
+    billing. `looks`: whether looks are allowed; false for models with hidden reasoning. `peek` is how much a
+    look reads. `tokens_as` is its name for the limit of tokens, used where a request is translated to the
+    chat wire.
     """
 
     name: str
@@ -109,6 +131,8 @@ class Backend:
     looks: bool = True
     peek: LookLength = field(default_factory=LookLength)
     own: Mapping[Name, Mapping[str, Any]] = field(default_factory=dict)
+    learns: bool = False
+    longest: int | None = None
 
     def __post_init__(self) -> None:
         self.bound(0, self.max_output)  # refuses prices that the store cannot hold

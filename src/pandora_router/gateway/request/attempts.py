@@ -51,7 +51,8 @@ class RunningAttempt:
     provider that claims more is not believed. background: whether the answer is written after the reply.
     stated: whether all input is in the request, so that its length tells how many tokens that is. wire: the
     specialist's; a `translator` makes its answer one of the client's wire. demand: what is asked of the
-    specialist beside plain tokens. whole_asked: whether the answer was asked for in one piece.
+    specialist beside plain tokens. whole_asked: whether the answer was asked for in one piece. needs: the
+    abilities that the request needs.
     """
 
     decision: str
@@ -72,6 +73,7 @@ class RunningAttempt:
     strip_chances: bool = False
     translator: Translator | None = None
     demand: Demand = PLAIN
+    needs: frozenset[str] = frozenset()
     id: str = field(default_factory=new_id)
     begun: float = field(default_factory=time.time)
     usage: Usage | None = None
@@ -294,7 +296,7 @@ class RunningAttempt:
         self.ended = now = time.time()
         self.status = status
         if status == "ok" or (status == "cancelled" and self.first_token is not None):
-            self.circuit.succeed()
+            self.circuit.succeed(self.needs if status == "ok" else frozenset())
         elif status == "error" and self.failed is not None:
             if self.circuit.fail(time.monotonic()):
                 logger.warning(

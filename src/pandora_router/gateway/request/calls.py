@@ -18,11 +18,11 @@ from typing import Any
 import orjson
 
 from pandora_router.gateway.generation import Site
-from pandora_router.gateway.providers.backend import Backend, Circuit
+from pandora_router.gateway.providers.backend import FORGOTTEN, Backend, Circuit
 from pandora_router.gateway.providers.cost_bound import bounded, most_output, stated_input, unpriced
-from pandora_router.gateway.request.attempts import RunningAttempt
+from pandora_router.gateway.request.attempts import RunningAttempt, logger
 from pandora_router.gateway.request.auction_choice import RequestAuction
-from pandora_router.gateway.request.eligible import size_of
+from pandora_router.gateway.request.eligible import UNSUPPORTED, size_of, unsupported
 from pandora_router.prices import Lengths, prefix_of
 from pandora_router.store.rows import Kind
 from pandora_router.store.worker import Store
@@ -30,7 +30,7 @@ from pandora_router.transport.failures import Failed
 from pandora_router.wires.demand import Demand, demand_of
 from pandora_router.wires.events import framed
 from pandora_router.wires.known import BY_NAME
-from pandora_router.wires.own_members import with_own
+from pandora_router.wires.own_members import EFFORT, with_own
 from pandora_router.wires.translation import AnswerAbout, NeutralRequest, Untranslatable
 from pandora_router.wires.translator import NEAREST, Translator, request_of, written
 from pandora_router.wires.wire import Name, Turn, Wire
@@ -38,12 +38,19 @@ from pandora_router.wires.wire import Name, Turn, Wire
 
 @dataclass
 class Crossing:
-    """One request (`parsed`, understood as `turn`) on its way to other wires; each way is tried once."""
+    """One request (`parsed`, understood as `turn`) on its way to other wires; each way is tried once.
+
+    A specialist that was refused an effort lately is not told one, and is asked for no more tokens than it
+    writes: agents state both for models of their own provider.
+    """
 
     wire: Wire
     parsed: Mapping[str, Any]
     turn: Turn
-    _ways: dict[tuple[Name, str, int], dict[str, Any] | str] = field(default_factory=dict)
+    circuits: Mapping[str, Circuit]
+    _ways: dict[tuple[Name, str, int, int | None, str | None], dict[str, Any] | str] = field(
+        default_factory=dict
+    )
     _request: NeutralRequest | str | None = None
 
     def unreached(self, backend: Backend) -> str | None:
@@ -64,13 +71,21 @@ class Crossing:
         about = AnswerAbout(decision.replace("-", ""), int(time.time()), counted)
         return Translator(BY_NAME[way], self.wire, about, self._neutral.without)
 
-    def body(self, backend: Backend, wire: Wire, *, stream: bool) -> bytes:
-        """The request in the format of `wire`, for which `unreached` found a way."""
-        if stream == self._neutral.stream:
+    def body(self, backend: Backend, wire: Wire, *, stream: bool, effort: bool = True) -> bytes:
+        """The request in the format of `wire`, for which `unreached` found a way, with or without `effort`."""
+        if effort and stream == self._neutral.stream:
             return orjson.dumps(self._body(backend, wire.name))
-        asked = replace(self._neutral, stream=stream)
+        asked = replace(self._fitted(self._neutral, backend), stream=stream)
+        asked = asked if effort else replace(asked, effort=None)
         body = written(asked, wire.name, backend.model, backend.tokens_as, backend.max_output)
         return orjson.dumps(with_own(body, backend.own.get(wire.name, {})))
+
+    def _fitted(self, request: NeutralRequest, backend: Backend) -> NeutralRequest:
+        """The request with the effort and the limit of tokens that the specialist takes."""
+        most, longest = request.max_output, backend.longest
+        refused = EFFORT in self.circuits[backend.name].lacking(time.monotonic())
+        most = most if most is None or longest is None else min(most, longest)
+        return replace(request, max_output=most, effort=None if refused else request.effort)
 
     def shows(self, backend: Backend) -> bool:
         """Whether a look at the specialist would see its answer, and not only that it reasons."""
@@ -107,16 +122,41 @@ class Crossing:
                 self._request = str(error)
         if isinstance(self._request, str):
             return self._request
-        key = (name, backend.tokens_as, backend.max_output)
+        fitted = self._fitted(self._request, backend)
+        key = (name, backend.tokens_as, backend.max_output, fitted.max_output, fitted.effort)
         if key not in self._ways:
             try:
-                self._ways[key] = written(self._request, name, "", *key[1:])
+                self._ways[key] = written(fitted, name, "", *key[1:3])
             except Untranslatable as error:
                 self._ways[key] = str(error)
         way = self._ways[key]
         if isinstance(way, str):
             return way
         return with_own({**way, "model": backend.model}, backend.own.get(name, {}))
+
+
+async def accepted(attempt: RunningAttempt, *, last: bool) -> tuple[int, bytes]:
+    """Status and body of a whole reply; raises `Failed` for a refusal after which another may be asked.
+
+    That is one in which the provider says that it lacks an ability, where the file does not state what the
+    specialist supports, unless it is the `last`. It is remembered; it costs nothing and is no failure.
+    """
+    assert attempt.relay is not None
+    status, answer = attempt.relay.status, await attempt.whole()
+    lacks = unsupported(attempt.needs, status, answer) if attempt.backend.learns else frozenset()
+    if not lacks:
+        return status, answer
+    name, what = attempt.backend.name, ", ".join(sorted(lacks))
+    if attempt.circuit.refuse(lacks, time.monotonic()):
+        logger.warning(
+            "%s refused a request that needs %s (status %d); such requests go to others for %.0f minutes. "
+            "`pandora doctor` shows what to write as `supports` under specialists.%s",
+            *(name, what, status, FORGOTTEN / 60, name),
+        )
+    if not last:
+        attempt.settle("error", f"refused: {what}")
+        raise Failed(f"{name} refused: {what}", "status", again=True, status=status)
+    return status, answer
 
 
 def translated(translator: Translator | None, status: int, answer: bytes) -> bytes:
@@ -185,6 +225,11 @@ class Succession:
     auction: RequestAuction | None = None
     failed: int = 0
 
+    @property
+    def last(self) -> bool:
+        """Whether nobody else is called after this one."""
+        return len(self.order) == 1 or self.failed + 1 >= len(calls_of(self.order))
+
     async def after(self, failure: Failed) -> str | None:
         """Who is called next; None if nobody is left or waiting for the same one makes no sense."""
         self.failed += 1
@@ -244,13 +289,14 @@ class Caller:
             strip_usage=turn.stream and not turn.wants_usage and translator is None,
             translator=translator,
             demand=self.demand(name),
+            needs=turn.needs,
             strip_chances=kind == "inspection" and self._chances(backend) and not asked,
         )
 
     @functools.cached_property
     def crossing(self) -> Crossing:
         """How the request reaches specialists that do not serve its wire."""
-        return Crossing(self.wire, self.parsed, self.turn)
+        return Crossing(self.wire, self.parsed, self.turn, self.circuits)
 
     @functools.cached_property
     def size(self) -> int:
@@ -266,14 +312,34 @@ class Caller:
         backend = attempt.backend
         look = attempt.kind == "inspection"
         if attempt.translator is not None:
-            body = self.crossing.body(backend, attempt.wire, stream=look or self.turn.stream)
-            await attempt.open(attempt.wire.path, body, backend.sent_headers(attempt.wire, {}))
+            await self._translated(attempt, stream=look or self.turn.stream)
             return
         body = backend.request(
             self.wire, self.body, self.parsed, self.turn, look=look, chances=look and self._chances(backend)
         )
         passed = {name: self.headers[name] for name in PASSED if name in self.headers}
         await attempt.open(self.wire.path, body, backend.sent_headers(self.wire, passed))
+
+    async def _translated(self, attempt: RunningAttempt, *, stream: bool) -> None:
+        """Make a translated call; one that is refused is made again without its effort, if that helps."""
+        backend, wire = attempt.backend, attempt.wire
+        whole, headers = self.crossing.body(backend, wire, stream=stream), backend.sent_headers(wire, {})
+        relay = await attempt.open(wire.path, whole, headers)
+        if relay.status not in UNSUPPORTED:
+            return
+        plain = self.crossing.body(backend, wire, stream=stream, effort=False)
+        if plain == whole:
+            return
+        relay.close()
+        relay = await attempt.open(wire.path, plain, headers)
+        if relay.status < 400:
+            attempt.circuit.refuse(frozenset({EFFORT}), time.monotonic())
+
+    async def look(self, attempt: RunningAttempt) -> None:
+        """Make the call for a look; of a reply that is no stream, what it refuses is remembered."""
+        await self.open(attempt)
+        if not attempt.streams:
+            await accepted(attempt, last=True)
 
     def demand(self, name: str) -> Demand:
         """What the request asks of the specialist `name` beside plain tokens."""
@@ -302,6 +368,10 @@ class Caller:
         """
         rest = [name for name in offered if name not in looked]
         return sum(map(self.worst_case, looked)) + self.worst_of(rest if len(rest) > 1 else calls_of(rest))
+
+    def worst_in(self, ranked: Sequence[str]) -> int:
+        """Most that asking these in order can cost."""
+        return self.worst_of(calls_of(ranked))
 
     def worst_of(self, names: Sequence[str]) -> int:
         """Most that an answer by one of these can cost; 0 without any.

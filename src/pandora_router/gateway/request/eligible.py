@@ -21,7 +21,8 @@ from pandora_router.prices import BYTES_PER_TOKEN
 from pandora_router.store.money import dollars, in_dollars, nanodollars
 from pandora_router.text import money
 from pandora_router.transport.asgi import Refused
-from pandora_router.wires.json_text import unambiguous
+from pandora_router.wires.events import parsed as parsed_object
+from pandora_router.wires.json_text import mapping, unambiguous
 from pandora_router.wires.wire import Turn
 
 OURS = "x-pandora-"
@@ -105,6 +106,8 @@ def exclusions(
 ) -> dict[str, str]:
     """Why each excluded specialist may not answer, by name; `size` is the length of the request in bytes.
 
+    What a provider refused lately excludes it only if that leaves another one.
+
     `unreached` says why a specialist cannot be asked on any wire that it serves; None if it can. `worst` is
     the most that a call costs; `unpriced` says why that is not known, and is asked where money is limited:
     by a `budget`, or by a highest fee.
@@ -119,7 +122,13 @@ def exclusions(
             reason = unpriced(backend) or _too_dear(backend.name, worst, constraints.max_fee, allowed)
         if reason is not None:
             reasons[backend.name] = reason
-    return reasons
+    refused = {
+        one.name: f"its provider refused this lately: {', '.join(sorted(lacks))} (pandora.yaml says "
+        "otherwise with `supports`)"
+        for one in backends
+        if one.name not in reasons and one.learns and (lacks := turn.needs & circuits[one.name].lacking(now))
+    }
+    return reasons | (refused if len(reasons) + len(refused) < len(backends) else {})
 
 
 def size_of(body: bytes, turn: Turn) -> int:
@@ -175,7 +184,8 @@ def _reason(
 ) -> str | None:
     missing = turn.needs - backend.abilities
     refused = turn.parameters & backend.refuses
-    tokens = size // BYTES_PER_TOKEN + (turn.max_output or 0)
+    most = turn.max_output or 0
+    tokens = size // BYTES_PER_TOKEN + min(most, backend.longest or most)
     if asked.allow is not None and backend.name not in asked.allow:
         return "not among those the request allows"
     if backend.name in asked.deny:
@@ -190,6 +200,35 @@ def _reason(
     if not circuit.lets_through(now):
         return "is failing and is left alone for a while"
     return unreached(backend)
+
+
+_REFUSED = r"not support|unsupported|not available|not enabled|not implemented|no endpoints|requires? --"
+_SENT = r"(?!.*(format|media.type|mime)).*(not support|only supported|multimodal model|no endpoints|variant)"
+_SAYS = {
+    "tools": rf"(?=.*(tool|function call)).*({_REFUSED})",
+    "json_schema": rf"(?=.*(json.schema|response_format|structured output|output_config)).*({_REFUSED})",
+    "logprobs": rf"(?=.*logprob).*({_REFUSED})",
+    "images": rf"(?=.*(image|vision|multimodal)){_SENT}",
+    "audio": rf"(?=.*audio){_SENT}",
+    "files": rf"(?=.*(file|document|pdf)){_SENT}",
+}
+"""How providers word that a model lacks an ability, in small letters."""
+UNSUPPORTED = frozenset({400, 404, 415, 422})
+
+
+def unsupported(needs: frozenset[str], status: int, reply: bytes) -> frozenset[str]:
+    """Which of the abilities that a request needs a provider refuses with this reply, by what it says.
+
+    >>> unsupported(frozenset({"tools"}), 400, b'{"error": {"message": "tiny does not support tools"}}')
+    frozenset({'tools'})
+    """
+    answer = parsed_object(reply) if status in UNSUPPORTED and needs else None
+    if answer is None:
+        return frozenset()
+    error = answer.get("error") or answer.get("message") or answer.get("detail")
+    said = mapping(error).get("message", error)
+    text = " ".join(str(said)[:1000].lower().split())
+    return frozenset(name for name in needs if name in _SAYS and re.match(_SAYS[name], text))
 
 
 def read_object(body: bytes) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from pandora_router.gateway.providers.cost_bound import refuse_later
 from pandora_router.gateway.request import auction_choice, choice, eligible
 from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.gateway.request.auction_choice import AuctionRequest, RequestAuction
-from pandora_router.gateway.request.calls import Caller, Succession, broken_off, calls_of, crossed, translated
+from pandora_router.gateway.request.calls import Caller, Succession, accepted, broken_off, crossed, translated
 from pandora_router.gateway.request.choice import Choice, about, best_single, single_cost
 from pandora_router.gateway.request.eligible import Constraints, read_request
 from pandora_router.gateway.request.ledger import Ledger, identify, refusal
@@ -213,7 +213,7 @@ class Exchange:
             return await self._record_looks(router, offered, attempts)
 
         start = functools.partial(self.calls.attempt, kind="inspection")
-        return LiveLooks(router, names, start, record, self.calls.open, self.profile.second)
+        return LiveLooks(router, names, start, record, self.calls.look, self.profile.second)
 
     async def _record_looks(
         self, router: Router, offered: Sequence[str], attempts: Sequence[RunningAttempt]
@@ -250,7 +250,7 @@ class Exchange:
             attempt = begun if begun is not None and failure is None else self.calls.attempt(name, self._kind)
             await self._record(attempt)
             try:
-                await self._ask(attempt, send)
+                await self._ask(attempt, send, last=succession.last)
                 return
             except Failed as error:
                 attempt.fail(str(error))
@@ -276,7 +276,7 @@ class Exchange:
             worst = self.calls.worst_case(attempt.backend.name) if fresh else 0
             await (self.ledger.revise(self._row(), fresh, worst) if first else self.ledger.add(fresh, worst))
             return
-        worst = 0 if not self.ledger.counted else self.calls.worst_of(calls_of(self.chosen.ranked))
+        worst = 0 if not self.ledger.counted else self.calls.worst_in(self.chosen.ranked)
         refused = await self._begin([attempt], worst)
         if refused is not None:
             self.attempts.clear()
@@ -319,7 +319,7 @@ class Exchange:
             draw=self.draw,
         )
 
-    async def _ask(self, attempt: RunningAttempt, send: Sending) -> None:
+    async def _ask(self, attempt: RunningAttempt, send: Sending, *, last: bool) -> None:
         """Call one specialist and relay its answer; raises `Failed` while another can still take over."""
         if self.asked.stream:
             send.promise(self._headers(attempt, "text/event-stream; charset=utf-8"))
@@ -332,7 +332,7 @@ class Exchange:
         assert attempt.relay is not None
         kind = attempt.relay.headers.get("content-type", "application/json")
         if not attempt.streams:
-            status, answer = attempt.relay.status, await attempt.whole()
+            status, answer = await accepted(attempt, last=last)
         elif self.asked.stream:
             await attempt.hold()
             await self._relay(attempt, send, kind)
