@@ -72,7 +72,7 @@ class Crossing:
         return Translator(BY_NAME[way], self.wire, about, self._neutral.without)
 
     def body(self, backend: Backend, wire: Wire, *, stream: bool, effort: bool = True) -> bytes:
-        """The request in the format of `wire`, for which `unreached` found a way, with or without `effort`."""
+        """Return the request in the format of `wire`, for which `unreached` found a way."""
         if effort and stream == self._neutral.stream:
             return orjson.dumps(self._body(backend, wire.name))
         asked = replace(self._fitted(self._neutral, backend), stream=stream)
