@@ -43,7 +43,7 @@ from pandora_router.prices import Lengths, Tariff
 from pandora_router.router import Router, StackRecipe
 from pandora_router.store.worker import Store
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.wires.events import Frames
+from pandora_router.wires.events import AnswerReader, Frames
 from pandora_router.wires.known import BY_NAME
 from pandora_router.wires.translation import AnswerAbout
 from pandora_router.wires.translator import NEAREST, Translator, request_of, written
@@ -283,7 +283,7 @@ def reading(count: int = 20_000) -> list[tuple[str, float]]:
     ]
 
     async def read(wire: Name, event: bytes) -> float:
-        shared = (BY_NAME[wire], 0, 0, store, Circuit(), Lengths(), False)
+        shared = (BY_NAME[wire], AnswerReader(BY_NAME[wire]), 0, 0, store, Circuit(), Lengths(), False)
         attempt = RunningAttempt("decision", "answer", backend, *shared)
         attempt.relay = Replayed([event] * (count + 1))
         await attempt.hold()

@@ -28,7 +28,7 @@ from pandora_router.store.rows import Kind
 from pandora_router.store.worker import Store
 from pandora_router.transport.failures import Failed
 from pandora_router.wires.demand import Demand, demand_of
-from pandora_router.wires.events import framed
+from pandora_router.wires.events import AnswerReader, framed
 from pandora_router.wires.known import BY_NAME
 from pandora_router.wires.own_members import EFFORT, with_own
 from pandora_router.wires.translation import AnswerAbout, NeutralRequest, Untranslatable
@@ -270,27 +270,32 @@ class Caller:
         """A call to the specialist `name`, not made yet; the kind `inspection` is a look."""
         backend, turn = self.site.backend(name), self.turn
         translator = self.crossing.translator(backend, self.id)
-        asked = bool(self.parsed.get("logprobs"))
+        wire = self.wire if translator is None else translator.came
+        look = kind == "inspection"
+        reader = AnswerReader(
+            wire,
+            strip_usage=turn.stream and not turn.wants_usage and translator is None,
+            strip_chances=look and self._chances(backend) and not self.parsed.get("logprobs"),
+        )
         return RunningAttempt(
             decision=self.id,
             kind=kind,
             backend=backend,
-            wire=self.wire if translator is None else translator.came,
+            wire=wire,
+            reader=reader,
             size=self.size,
             most=most_output(backend, self.wire, turn),
             bounded=self._bounded,
             background=turn.background,
-            whole_asked=kind != "inspection" and not turn.stream,
+            whole_asked=not look and not turn.stream,
             store=self.store,
             circuit=self.circuits[name],
             lengths=self.measured[name],
             prefix=prefix_of(turn.system),
             stated=stated_input(self.wire, self.parsed, turn),
-            strip_usage=turn.stream and not turn.wants_usage and translator is None,
             translator=translator,
             demand=self.demand(name),
             needs=turn.needs,
-            strip_chances=kind == "inspection" and self._chances(backend) and not asked,
         )
 
     @functools.cached_property

@@ -49,10 +49,10 @@ def single_cost(compared: RunningAttempt, answered: RunningAttempt | None) -> in
         return compared.backend.cost(compared.expected())
     if answered.backend.name == compared.backend.name:
         return answered.cost
-    if answered.usage is None or not answered.usage.complete:
+    if answered.reader.usage is None or not answered.reader.usage.complete:
         return single_cost(compared, None)
-    output = min(compared.lengths.output.given(answered.usage.output), compared.most)
-    return compared.backend.cost(replace(answered.usage, output=round(output)))
+    output = min(compared.lengths.output.given(answered.reader.usage.output), compared.most)
+    return compared.backend.cost(replace(answered.reader.usage, output=round(output)))
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def priced(router: Router, site: Site, known: Session | None, now: float) -> tup
 
 def after_answer(attempt: RunningAttempt, known: Session | None, now: float) -> Session:
     """What is known of a conversation after this answer; without token counts, what was known before."""
-    usage, name = attempt.usage, attempt.backend.name
+    usage, name = attempt.reader.usage, attempt.backend.name
     if usage is None or not usage.complete:
         return Session(name, tokens=0 if known is None else known.tokens)
     tokens = usage.fresh + usage.cached + usage.written + usage.output

@@ -373,7 +373,7 @@ class Exchange:
         auction = None if self.auction is None else self.auction.end(answered=status == "ok")
         single = best_single(self.profile)
         renamed = attempt.backend.name != self.chosen.specialist
-        stored = attempt.response if self.wire.stored and attempt.translator is None else None
+        stored = attempt.reader.response if self.wire.stored and attempt.translator is None else None
         following = choice.response_session(stored, self.ledger.owner) if stored else None
         pins = [session for session in (self.ledger.session, following) if session is not None]
         await self.ledger.close(

@@ -204,8 +204,9 @@ class LiveLooks:
 
     def _seen(self, name: str) -> str | None:
         attempt = self.attempts[name]
-        ready = self._tasks[name].done() and attempt.settled is None and attempt.glimpse is not None
-        return attempt.glimpse.context if ready and attempt.glimpse is not None else None
+        ready = self._tasks[name].done() and attempt.settled is None
+        glimpse = attempt.reader.glimpse
+        return glimpse.context if ready and glimpse is not None else None
 
     def take(self, ranked: Sequence[str]) -> tuple[tuple[str, ...], RunningAttempt | None]:
         """End all looks but that of the chosen specialist; returns the order to ask, and its attempt.
