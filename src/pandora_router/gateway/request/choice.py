@@ -16,6 +16,7 @@ import numpy as np
 
 from pandora_router.gateway.generation import Profile, Settings, Site
 from pandora_router.gateway.lessons import Lessons
+from pandora_router.gateway.providers.cost_bound import Quote
 from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.gateway.request.looks import LiveLooks
 from pandora_router.gateway.request.trial import Opening
@@ -38,7 +39,7 @@ def best_single(profile: Profile | None) -> str | None:
     return single if single in router.specialists else router.default
 
 
-def single_cost(compared: RunningAttempt, answered: RunningAttempt | None) -> int:
+def single_cost(compared: Quote, answered: RunningAttempt | None, now: float) -> int:
     """What the call `compared`, which is not made, would have cost, in nanodollars.
 
     `answered` is the call that answered. If it is the same specialist, its own cost; otherwise its input
@@ -46,11 +47,11 @@ def single_cost(compared: RunningAttempt, answered: RunningAttempt | None) -> in
     yet).
     """
     if answered is None:
-        return compared.backend.cost(compared.expected())
+        return compared.expected_cost(now)
     if answered.backend.name == compared.backend.name:
         return answered.cost
     if answered.reader.usage is None or not answered.reader.usage.complete:
-        return single_cost(compared, None)
+        return compared.expected_cost(now)
     output = min(compared.lengths.output.given(answered.reader.usage.output), compared.most)
     return compared.backend.cost(replace(answered.reader.usage, output=round(output)))
 

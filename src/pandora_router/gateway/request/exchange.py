@@ -213,7 +213,7 @@ class Exchange:
             return await self._record_looks(router, offered, attempts)
 
         start = functools.partial(self.calls.attempt, kind="inspection")
-        return LiveLooks(router, names, start, record, self.calls.look, self.profile.second)
+        return LiveLooks(router, names, self.calls.quote, start, record, self.calls.look, self.profile.second)
 
     async def _record_looks(
         self, router: Router, offered: Sequence[str], attempts: Sequence[RunningAttempt]
@@ -313,7 +313,7 @@ class Exchange:
             declined=choice.declined,
             inspected=len(choice.inspected),
             inspection_cost=self.inspection_cost,
-            baseline=None if single is None else single_cost(self.calls.attempt(single, "answer"), None),
+            baseline=None if single is None else single_cost(self.calls.quote(single), None, self.begun),
             overhead=self.overhead,
             detail=choice.stored(self.parsed["model"], self.excluded, self.would_look),
             draw=self.draw,
@@ -381,7 +381,7 @@ class Exchange:
             attempt,
             last,
             renamed=renamed,
-            baseline=None if single is None else single_cost(self.calls.attempt(single, "answer"), attempt),
+            baseline=None if single is None else single_cost(self.calls.quote(single), attempt, self.begun),
             response=answer.decode("utf-8", "replace") if answer and self.site.settings.bodies else None,
             pins=dict.fromkeys(pins, choice.after_answer(attempt, self.ledger.known, time.time())),
             auction=auction,
