@@ -111,9 +111,10 @@ Call = Callable[[RunningAttempt], Awaitable[None]]
 class LiveLooks:
     """The looks of one request.
 
-    names: specialists that may be looked at. quote: what a call to a specialist may cost. start:
-    makes the attempt of a specialist, without calling it. record: writes attempts before they are made, and
-    says whether the budget allows them. call: makes the call of an attempt and waits for its status. second: what a second of waiting costs, in dollars.
+    names: specialists that may be looked at. quote: what a call to a specialist may cost. start: makes the
+    attempt of a specialist, without calling it. record: writes attempts before they are made, and says
+    whether the budget allows them. call: makes the call of an attempt and waits for its status. second: what
+    a second of waiting costs, in dollars.
     """
 
     router: Router
