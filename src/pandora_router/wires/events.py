@@ -176,7 +176,7 @@ def _joined_list(before: list[Any], more: list[Any]) -> None:
             joined(known, item)
 
 
-class Pieces(Protocol):
+class StreamWire(Protocol):
     """A wire, as far as `AnswerReader` needs it."""
 
     def piece(self, event: Json) -> Piece:
@@ -198,7 +198,7 @@ class AnswerReader:
     that the stream reported. response: the id of the answer.
     """
 
-    wire: Pieces
+    wire: StreamWire
     strip_usage: bool = False
     strip_chances: bool = False
     glimpse: Glimpse | None = None
