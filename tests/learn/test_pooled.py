@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from pandora_router import Never, Router
-from pandora_router.estimators.pooled import Pooled, likeliest
+from pandora_router.estimators.pooled import Pooled, likeliest, noise_parts
 from pandora_router.gateway.incumbent import sharing
-from pandora_router.learn.refit import noise_parts, refit
+from pandora_router.learn.refit import refit
 from tests.learn.test_refit import only
 from tests.support.routers import QUICK
 from tests.support.tables import generate
