@@ -176,7 +176,7 @@ def _tiles(figures: Figures, metric: str, right_answer: float | None) -> Html:
         *_value(figures, right_answer),
         _money(now),
         _score(figures, metric),
-        tile("Requests", f"{requests:,}", _change(requests, figures.before["requests"])),
+        tile("Requests", f"{requests:,}", change(requests, figures.before["requests"])),
         tile("Errors", share(now["errors"], requests).shown, counted(now["errors"], "request")),
         tile("First token", _level(figures.first, 0), f"95%: {_level(figures.first, 1)}"),
         tile("Whole answer", _level(figures.whole, 0), f"95%: {_level(figures.whole, 1)}"),
@@ -244,9 +244,16 @@ def _level(levels: list[float], place: int) -> Any:
     return seconds(levels[place] if levels else None).shown
 
 
-def _change(now: float, before: float) -> str:
+def change(now: float, before: float) -> str:
+    """How a number compares with that of the window before, as the note of a tile.
+
+    >>> change(30, 40), change(399_514, 315), change(5, 0)
+    ('−25% against the window before', '1,268 times the window before', 'none in the window before')
+    """
     if not before:
         return "none in the window before"
+    if now >= 10 * before:
+        return f"{now / before:,.0f} times the window before"
     return f"{100 * (now / before - 1):+.0f}% against the window before".replace("-", "−")
 
 
