@@ -30,7 +30,7 @@ MOST = 1000
 """Weights of all specialists together, above which fewer components are used: updates take its square."""
 SHARED, OWN = 0.1, 0.03
 """Prior variances tc and ts of a weight, where there are too few complete prompts to choose them."""
-ENOUGH = 100
+ENOUGH = 1000
 """Complete prompts from which on tc and ts are chosen by their likelihood."""
 FEWEST = 30
 """Complete known prompts below which residuals say nothing about each other."""
