@@ -25,8 +25,8 @@ value:
   {worth}# what one right answer is worth to you; this is what a fit without a
                         # file assumes. Or remove it and write what you want (docs/goals.md), such as
                         # the line goal: {{budget: 500, per: month}} or goal: {{keep: 0.95, of: {last}}}
-  second: 0.0001        # what one second of waiting costs you; or remove it and write what you want:
-                        # goal: {{latency: {{p95: 2.0}}}}
+  second: 0.0001        # what one second of waiting costs you; or remove it and write the line
+                        # that you want, such as goal: {{latency: {{p95: 2.0}}}}
   # cpu_second: 0.00002 # what one second of a processor costs you (0.07 per hour)
   # currency: $
 
