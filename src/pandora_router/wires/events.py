@@ -103,7 +103,7 @@ def framed(name: str | None, value: object) -> bytes:
     return head + b"data: " + dumped(value) + b"\n\n"
 
 
-NOT_JOINED = frozenset({"role", "id", "type", "object", "index", "finish_reason"})
+NOT_JOINED = frozenset({"role", "id", "type", "object", "index", "name", "finish_reason"})
 """Texts that are repeated, not continued, by later pieces."""
 
 

@@ -159,7 +159,7 @@ class RunningAttempt:
         body = await self.relay.read(LARGEST_ANSWER)
         answer = parsed(body)
         if answer is not None:
-            self.usage = usage_of(answer)
+            self.usage, self._counted = usage_of(answer), True
             self.response = answer["id"] if isinstance(answer.get("id"), str) else None  # type: ignore[assignment]
         self.events = min(len(body) // BYTES_PER_TOKEN, self.most)
         self.first_token = time.time() - self.begun
