@@ -51,7 +51,7 @@ KNOWN = Fractions(0.3, 0.15, 0.55)
 SHARES = (0.8, 0.9, 0.95, 0.98)
 PROMISES, HELD = 200, 400
 """Simulated fits, and the held-out prompts of each."""
-STREAMS = 2
+STREAMS = 1
 """Simulated months per fit, shape and way."""
 LEVELS = (0.25, 0.6)
 """Budgets: how far between the cheapest and the dearest end of the curve a request may cost."""
