@@ -30,6 +30,7 @@ from pandora_router.estimators.embedders.embedder import (
     default_embedder,
     normalised,
 )
+from pandora_router.estimators.embedders.surface import Surface
 from pandora_router.estimators.states import Saved
 from pandora_router.types import Vector
 
@@ -167,13 +168,13 @@ def _weights(bags: Iterable[Counter[str]], column: dict[str, int], idf: Vector) 
 
 
 def fitted_embedder(prompts: Sequence[str], *, width: int = WIDTH, most: int = SAMPLE) -> Embedder:
-    """The default for fitting: word vectors joined with TF-IDF; word vectors alone if prompts are too few.
+    """The default for fitting: word vectors, TF-IDF and surface; word vectors alone with too few prompts.
 
-    TF-IDF is fitted on a sample of `most` prompts if there are more (`data.splits.sample`).
+    TF-IDF and surface are fitted on a sample of `most` prompts if there are more (`data.splits.sample`).
 
-    Word vectors know the meaning of words, TF-IDF the wording of the training prompts. Neither alone is best
-    on all data sets; together they are within noise of the best on each
-    (docs/decisions/0010-default-embedder.md).
+    Word vectors know the meaning of words, TF-IDF the wording of the training prompts
+    (docs/decisions/0010-default-embedder.md), and the surface how a task is put: its length, numbers, code,
+    options (docs/decisions/0720-the-surface-of-a-prompt.md).
     Returns the same object for the same prompts while an earlier one is still in use.
     """
     prompts = [prompts[i] for i in sample(prompts, most).tolist()]
@@ -184,7 +185,8 @@ def fitted_embedder(prompts: Sequence[str], *, width: int = WIDTH, most: int = S
     if cached is not None:
         return cached
     try:
-        embedder = Joined((default_embedder(), TfidfSvd.fit(prompts, width=width)))
+        parts = default_embedder(), TfidfSvd.fit(prompts, width=width), Surface.fit(prompts)
+        embedder = Joined(parts)
     except UsageError:
         return default_embedder()
     _fitted[mark.hexdigest()] = embedder
