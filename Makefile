@@ -129,7 +129,7 @@ api: .venv/dev
 # The documentation as a site under build/site; fails on a link that leads nowhere.
 .venv-site/stamp: Makefile
 	$(PYTHON) -m venv .venv-site
-	.venv-site/bin/pip install --quiet --disable-pip-version-check mkdocs-material
+	.venv-site/bin/pip install --quiet --disable-pip-version-check mkdocs-material latex2mathml
 	@touch $@
 
 site: .venv/dev .venv-site/stamp
@@ -137,7 +137,7 @@ site: .venv/dev .venv-site/stamp
 	mkdir -p build
 	cp -r docs build/pages
 	$(BIN)/python -m tools.api build/pages
-	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 .venv-site/bin/python -m mkdocs build --strict --quiet
 	@echo "The site is in build/site. Search needs a server: python3 -m http.server -d build/site -b 127.0.0.1 8000"
 
 # The wheel, checked: all of src and nothing else, no exact pins.

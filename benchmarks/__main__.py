@@ -85,20 +85,16 @@ def print_gaps(printout: Printout, rows: list[dict[str, object]]) -> list[dict[s
         title = f"Gap to the optimum, 1e-4 of reward (standard error): M={boxes}, {law}"
         printout.show(title, ["policy", *(f"c={cost}" for cost in gaps.COSTS)], lines)
     claims = []
-    for name, wanted, chosen in (
-        ("Rollout", 3e-4, [r for r in rows if not r["rho"]]),
-        ("KnowledgeGradient", 6e-4, [r for r in rows if r["boxes"] == 3]),
+    for name, chosen in (
+        ("Rollout", [r for r in rows if not r["rho"]]),
+        ("KnowledgeGradient", [r for r in rows if r["boxes"] == 3]),
     ):
         cells = [r for r in chosen if r["policy"] == name]
         mean = float(np.mean([r["gap"] for r in cells]))  # type: ignore[arg-type]
         worst = max(float(r["gap"]) for r in cells)  # type: ignore[arg-type]
         where = "independent, M=2..4" if name == "Rollout" else "equicorrelated grid, M=3, rho=0/.4/.8"
-        claims.append({"policy": name, "where": where, "mean": mean, "worst_cell": worst, "wanted": wanted})
-        verdict = "met" if mean <= wanted else "MISSED"
-        printout.say(
-            f"{name}, {where}: mean gap {1e4 * mean:.1f}e-4, worst cell {1e4 * worst:.1f}e-4; "
-            f"wanted {1e4 * wanted:.0f}e-4: {verdict}"
-        )
+        claims.append({"policy": name, "where": where, "mean": mean, "worst_cell": worst})
+        printout.say(f"{name}, {where}: mean gap {1e4 * mean:.1f}e-4, worst cell {1e4 * worst:.1f}e-4")
     return claims
 
 
@@ -123,13 +119,10 @@ def measure_speed(printout: Printout) -> list[dict[str, object]]:
     cells = []
     for row in rows:
         ratio = float(row["naive"]) / float(row["fast"]) if "naive" in row else None  # type: ignore[arg-type]
-        wishes = [f">= {row['wanted']}x"] if "wanted" in row else []
-        if row.get("ceiling"):
-            wishes.append(f"< {duration(row['ceiling'])}")
         row["ratio"] = ratio
         slow = [duration(row["naive"]), f"{ratio:,.0f}x"] if ratio else ["", ""]
-        cells.append([str(row["what"]), duration(row["fast"]), *slow, ", ".join(wishes)])
-    head = ["what", "time", "naive", "ratio", "wanted"]
+        cells.append([str(row["what"]), duration(row["fast"]), *slow])
+    head = ["what", "time", "naive", "ratio"]
     printout.show("Speed (naive: benchmarks/naive.py, same run)", head, cells)
     return rows
 
@@ -155,7 +148,7 @@ def measure_market(printout: Printout) -> list[dict[str, object]]:
 def measure_loop(printout: Printout) -> list[dict[str, object]]:
     with printout.console.status("decisions on an event loop"):
         rows = loop.rows()
-    title = f"Delays of an event loop, {loop.CONCURRENT} decisions under way (ms; p99 under 20)"
+    title = f"Delays of an event loop, {loop.CONCURRENT} decisions under way (ms)"
     cells = [
         [
             str(row["event loop"]),

@@ -38,12 +38,13 @@ from benchmarks import served
 from benchmarks.served import Server, Timed
 from pandora_router.data.table import Table
 from pandora_router.gateway.providers.backend import Backend, Circuit
+from pandora_router.gateway.providers.cost_bound import Quote
 from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.prices import Lengths, Tariff
 from pandora_router.router import Router, StackRecipe
 from pandora_router.store.worker import Store
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.wires.events import Frames
+from pandora_router.wires.events import AnswerReader, Frames
 from pandora_router.wires.known import BY_NAME
 from pandora_router.wires.translation import AnswerAbout
 from pandora_router.wires.translator import NEAREST, Translator, request_of, written
@@ -283,8 +284,8 @@ def reading(count: int = 20_000) -> list[tuple[str, float]]:
     ]
 
     async def read(wire: Name, event: bytes) -> float:
-        shared = (BY_NAME[wire], 0, 0, store, Circuit(), Lengths(), False)
-        attempt = RunningAttempt("decision", "answer", backend, *shared)
+        quote = Quote(backend, BY_NAME[wire], 0, 0, Lengths())
+        attempt = RunningAttempt("decision", "answer", quote, AnswerReader(quote.wire), store, Circuit())
         attempt.relay = Replayed([event] * (count + 1))
         await attempt.hold()
         begun = time.process_time()

@@ -146,7 +146,7 @@ def bidding_command(
     images = {}
     for one in found:
         name = f"bidding_{one.name}_k{one.neighbours}"
-        plots.save(plots.bidding(one, paper=paper), output / "figures" / name)
+        plots.save(curves.bidding(one, paper=paper), output / "figures" / name)
         images[name] = f"figures/{name}.png"
     made = bidding_report.generated(generated, GENERATED_COST) if generated else {}
     command = "python -m paper bidding"

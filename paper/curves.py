@@ -1,11 +1,12 @@
 """More sheets of an experiment: the paper's remaining figures, and what variations change.
 
 `more` has backup price against mean as outside option, and regret against USD; `sweeps` has one panel per
-number that was varied and one for signal models. Drawn on the sheets of `plots`.
+number that was varied and one for signal models; `bidding` has posted prices. Sheets are those of `plots`.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import numpy as np
 
 from pandora_router.evaluate import reliability
 from pandora_router.evaluate.arms import DEFAULT, PAPER
-from pandora_router.evaluate.experiments import Experiment, UsdPrices
+from pandora_router.evaluate.bids import Bids
+from pandora_router.evaluate.experiments import Experiment, UsdPrices, cheap_name
 from pandora_router.evaluate.reliability import Checks
 from pandora_router.evaluate.results import Results
 from pandora_router.report import paired, plots
@@ -140,3 +142,68 @@ def _varied(axis: Any, x: Any, mean: Any, doubt: Any, title: str, base: str) -> 
     axis.set_ylabel(f"1e-3 above {base}", fontsize=9)
     axis.grid(alpha=0.25)
     axis.tick_params(labelsize=8)
+
+
+CONDUCT = {  # conduct: the paper's name for it, style
+    "bidder": ("pandora-bidder", ("#0072b2", "-", "o")),
+    "never inspect": ("f-only", ("#555555", "--", "")),
+    "always inspect": ("g-always", ("#999999", ":", "")),
+    "f-only": ("", SHOWN["f-only"]),
+}
+
+
+def bidding(bids: Bids, *, paper: Path | None = None) -> Any:
+    """Surplus and efficiency regret against c, with strong and weak opponents, and the paper's curves."""
+    theirs = {who: _paper_bidding(paper, who, bids.domain) for who in ("strong", "weak")}
+    page = plots.sheet((12.0, 6.5) if theirs["strong"] else (8.0, 6.5))
+    axes = page.subplots(2, 4 if theirs["strong"] else 2, squeeze=False)
+    for column, measure in enumerate(("surplus", "efficiency")):
+        for row, who in enumerate(("strong", "weak")):
+            title = f"{measure.capitalize()} regret, {who} opponents"
+            _bid_curves(axes[row, column], _ours(bids, who, measure), title)
+            if theirs["strong"]:
+                curves = theirs[who][f"{measure}_regret"]
+                own = {name: curves[their] for name, (their, _) in CONDUCT.items() if their in curves}
+                _bid_curves(axes[row, column + 2], own, f"{title}\nthe paper's, {bids.domain} (other data)")
+    lines, labels = axes[0, 0].get_legend_handles_labels()
+    page.legend(lines, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    facts = f"{cheap_name(bids.neighbours)}, {len(bids.splits)} splits, against hindsight on R"
+    plots.titled(page, f"{bids.title}\n{facts}; bands: 95 % of the difference to never inspecting")
+    return page
+
+
+def _ours(bids: Bids, who: str, measure: str) -> dict[str, list[list[float]]]:
+    """[cost, regret, half width of the band] by conduct."""
+    curves: dict[str, list[list[float]]] = {}
+    for ((opponents, conduct, cost), kind), regret in bids.regrets.items():
+        if opponents == who and kind == (measure, "hindsight", False):
+            gap = bids.gaps[(opponents, conduct, cost), kind[0]]
+            curves.setdefault(conduct, []).append([cost, regret.mean, BAND * gap.doubt])
+    return curves
+
+
+def _bid_curves(axis: Any, curves: dict[str, list[list[float]]], title: str) -> None:
+    shown = {name: np.array(curves[name], dtype=float) for name in CONDUCT if name in curves}
+    for name, points in shown.items():
+        colour, line, marker = CONDUCT[name][1]
+        axis.plot(points[:, 0], points[:, 1], line, color=colour, marker=marker or None, ms=4, label=name)
+        if name == "bidder" and points.shape[1] > 2:
+            low, high = points[:, 1] - points[:, 2], points[:, 1] + points[:, 2]
+            axis.fill_between(points[:, 0], low, high, color=colour, alpha=0.14, lw=0)
+    edges = [points[:, 1] for name, points in shown.items() if name != "always inspect"]
+    if shown["bidder"].shape[1] > 2:
+        edges += [shown["bidder"][:, 1] + sign * shown["bidder"][:, 2] for sign in (-1.0, 1.0)]
+    low, high = float(np.concatenate(edges).min()), float(np.concatenate(edges).max())
+    span = max(high - low, 1e-3)
+    axis.set_ylim(low - 0.08 * span, high + 0.08 * span)
+    costs = next(iter(shown.values()))[:, 0]
+    plots.label_costs(axis, tuple(costs.tolist()), title, "reward per prompt")
+    ticks = 10.0 ** np.arange(np.ceil(np.log10(costs.min()) - 1e-9), np.log10(costs.max()) + 1e-9)
+    axis.set_xticks(ticks, [f"{c:g}" for c in ticks])
+
+
+def _paper_bidding(path: Path | None, who: str, domain: str) -> dict[str, dict[str, list[list[float]]]]:
+    if path is None or not path.is_file():
+        return {}
+    figures = json.loads(path.read_text(encoding="utf-8"))["figures"]
+    return dict(figures[f"bidding_{who}_opponents"]["domains"].get(domain, {}))

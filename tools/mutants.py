@@ -123,8 +123,8 @@ MUTANTS = (
     Mutant(
         "named",
         "gateway/request/choice.py",
-        "min(compared.lengths.output.given(answered.usage.output), compared.most)",
-        "answered.usage.output",
+        "min(compared.lengths.output.given(answered.reader.usage.output), compared.most)",
+        "answered.reader.usage.output",
     ),
     Mutant(
         "named", "prices/lengths.py", "whole = min(round(size * ratio), size)", "whole = round(size * ratio)"

@@ -95,10 +95,10 @@ def test_pages_with_figures_beside_the_papers(home):
 
 def test_the_papers_panels_are_left_out_without_its_numbers(home):
     pytest.importorskip("matplotlib")
-    plots = pytest.importorskip("pandora_router.report.plots")
+    curves = pytest.importorskip("paper.curves")
     game = bids.Game(read_experiment(home / "pair.yaml"), home, 5, (1, 2), (0.01, 0.1), (), home / "cache")
     (found,) = bids.run([game])
-    assert len(plots.bidding(found, paper=home / "none.json").axes) == 4
+    assert len(curves.bidding(found, paper=home / "none.json").axes) == 4
 
 
 def test_mistakes_are_told_plainly(home):

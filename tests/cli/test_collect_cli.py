@@ -205,7 +205,7 @@ def test_a_dry_run_says_what_a_judge_may_cost(tmp_path: Path) -> None:
         ("grading:", "grader:", "Did you mean 'grading'"),
         ("key_from: TEST_KEY", "key_from: sk-a-key-itself", "name of an environment variable"),
         ("tokens: 16}", 'tokens: 16, template: "{question} {passages}"}', "template"),
-        ("questions.jsonl", "nothing.jsonl", "no such path"),
+        ("questions.jsonl", "nothing.jsonl", "with the columns prompt and answer"),
         ("sums: numeric, other: exact", "shapes: numeric", "none for task 'sums'"),
         ("grading: {", "grading: {[1]: 2, ", "a name before the colon"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Sequence
@@ -85,6 +86,17 @@ def test_every_format_in_and_out(
     assert (facts["prompts"], facts["declined"]) == (len(rows), 0)
     assert sum(facts["specialists"].values()) == len(rows)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([given, out])
+
+
+def test_what_estimates_cost_is_said_in_money(saved_router: Path, router: Router, tmp_path: Path) -> None:
+    """As `pandora fit` says it: for 1,000 prompts."""
+    source = write(tmp_path / "in.csv", [{"prompt": prompt} for prompt in PROMPTS])
+    done = pandora("route", "-r", saved_router, "--batch", source, "-o", tmp_path / "out.csv")
+    spent = sum(float(row["spent"]) for row in read(tmp_path / "out.csv")) / len(PROMPTS)
+    said = re.search(r"estimates bought for \$([0-9.,]+) per 1,000", done.output)
+    assert said is not None, done.output
+    assert spent > 0.0
+    assert float(said[1].replace(",", "")) == pytest.approx(1000 * spent / router.fee_weight, rel=0.06)
 
 
 def test_parquet_columns_keep_their_types(saved_router: Path, tmp_path: Path) -> None:

@@ -310,6 +310,24 @@ def test_amounts_of_one_column_have_one_unit(board: Running) -> None:
             ]
 
 
+def test_amounts_of_one_tile_have_one_unit_and_scores_of_zero_are_drawn(tmp_path: Path) -> None:
+    """An hour in which every answer was rated wrong is not an hour without ratings."""
+    running = Running(tmp_path / "store.sqlite")
+    try:
+        running.store.submit(lambda open_: fill(open_, 1, NOW - 300, NOW - 60, feedback=1.0)).result()
+        assert running.store.submit(lambda open_: open_.rows("SELECT value FROM feedback")).result() == [
+            (0.0,)
+        ]
+        page = running.ask(ROOT).text
+        notes = re.findall(r"<dt>([^<]*)</dt><dd>(.*?)</dd>", page, re.S)
+        mixed = [title for title, said in notes if "$" in said and "¢" in said and title != "Net value"]
+        assert len(notes) > 6
+        assert mixed == []
+        assert 'aria-label="Score over time"' in page
+    finally:
+        running.close()
+
+
 def test_the_login_says_how_to_make_an_admin_key(tmp_path: Path) -> None:
     running = Running(tmp_path / "store.sqlite", keys=True)
     try:

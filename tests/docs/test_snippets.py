@@ -6,7 +6,8 @@
 | zsh, fish | `test_guides.py` runs what they evaluate |
 | python | doctests (`make check`), that of litellm in `conformance/suites/litellm_plugin.py` |
 | yaml | read by the tests that `READ` names |
-| text | output and formulas: must hold no command |
+| text | output: must hold no command |
+| math | formulas in LaTeX, drawn by `make site`: braces and environments must be closed |
 
 Commands between backticks are not run, but their programs, targets, extras and options must exist.
 """
@@ -63,6 +64,12 @@ def test_every_block_is_run_or_read(page: Path) -> None:
             assert re.search(rf'{page.stem}(\.md)?"', (ROOT / "tests" / READ[page.stem]).read_text())
         elif block.info == "text":
             assert not [line for line in block.text.splitlines() if PROGRAM.match(line.strip())], block.text
+        elif block.info == "math":
+            begun = re.findall(r"\\begin\{(\w+)\}", block.text)
+            assert begun == re.findall(r"\\end\{(\w+)\}", block.text)
+            assert set(begun) <= {"array"}, "the site draws no other"
+            assert block.text.count("{") == block.text.count("}")
+            assert len(re.findall(r"\\left\b", block.text)) == len(re.findall(r"\\right\b", block.text))
         else:
             assert (block.info, page.stem) in {("zsh", "command-line"), ("fish", "command-line")}, block.fence
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
-def test_no_month_exceeds_its_budget_and_three_of_four_refuse_nobody_before_their_last_day() -> None:
+def test_no_month_exceeds_its_budget_and_three_of_four_refuse_nobody() -> None:
     """In a process of its own, whose clock is moved; the provider's books say what was spent."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.month", "--requests", "300", "--json"],
@@ -30,5 +30,4 @@ def test_no_month_exceeds_its_budget_and_three_of_four_refuse_nobody_before_thei
     for month in months:
         assert 0.5 * month["budget"] < month["spent"] <= month["budget"]
         assert month["scored"] > 0.9 * month["best"]
-    lasting = [month["first_refused"] is None or month["first_refused"] > 29.0 for month in months]
-    assert sum(lasting) >= 3
+    assert sum(month["first_refused"] is None for month in months) >= 3

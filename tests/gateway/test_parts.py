@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import os
+import random
+import signal
 import threading
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pandora_router.gateway.providers.backend import Backend
 from pandora_router.prices import Tariff
+from pandora_router.store import accounts
+from pandora_router.store.database import connect
+from pandora_router.store.migrations import migrate
 from pandora_router.store.money import nanodollars
 from tests.gateway.conftest import Serve, backend
 from tests.gateway.test_attacks import key
+from tests.gateway.test_serve import everyone, served
 from tests.gateway.test_wires import PATHS, post, request
 from tests.support.provider import Provider
 from tests.support.provider_models import Model
@@ -281,3 +294,82 @@ def test_many_at_once_do_not_exceed_a_budget_at_the_prices_of_their_tier(serve: 
         billed = sum(bill.nanodollars for bill in books.log)
         assert billed <= nanodollars(0.01)
         assert billed == sum(row[0] for row in gateway.rows("SELECT cost FROM attempts"))
+
+
+LEVEL = (
+    "in: {}, out: {}, cached_in: {}, cached_write: {}, cached_write_hour: {}, audio_in: {}, image_in: {}, "
+    "audio_out: {}"
+)
+
+
+def stated(factor: float) -> str:
+    """The prices `tier(factor)` as a file states them, without the braces around."""
+    once, twice = ([by * price for price in (1, 10, 0.1, 1.25, 2, 32, 4, 64)] for by in (factor, 2 * factor))
+    return f"{LEVEL.format(*once)}, above: {{300: {{{LEVEL.format(*twice)}}}}}"
+
+
+def ask_once(url: str, secret: str, wire: str, body: bytes) -> tuple[int, str]:
+    """The status and the id of the decision; status 0 if the connection broke."""
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {secret}"}
+    sent = urllib.request.Request(f"{url}/v1/{PATHS[wire]}", body, headers, method="POST")
+    try:
+        with urllib.request.urlopen(sent, timeout=60) as answer:
+            answer.read()
+            return answer.status, answer.headers["x-pandora-decision-id"]
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, ""
+    except (OSError, http.client.HTTPException):
+        return 0, ""
+
+
+@pytest.mark.slow
+def test_a_killed_worker_loses_no_money_of_any_part(tmp_path: Path) -> None:
+    """Every kind of request at once to two workers, one of which is killed: bills as the provider's books."""
+    more = [f"{name}: {{{stated(factor)}}}" for name, factor in FACTORS.items()]
+    prices = f"{{{stated(1.0)}, tools: {{web_search: 0.01}}, service_tier: {{{', '.join(more)}}}, "
+    prices += f"speed: {{fast: {{{stated(6.0)}}}}}}}"
+    model = replace(MODEL, first=0.02, says=lambda _: Said(tuple(f" w{i}" for i in range(30)), searches=1))
+    store, budget = tmp_path / "pandora.sqlite", nanodollars(50.0)
+    with closing(Provider({"small": model})) as books:
+        (tmp_path / "pandora.yaml").write_text(
+            f"endpoints: {{here: {{base_url: '{books.url}'}}}}\nspecialists:\n  small: {{kind: chat, "
+            f"endpoint: here, model: small, wires: [chat, responses, messages], prices: {prices}}}\n"
+            f"serve: {{keys: required, store: '{store}', default: small}}\n"
+        )
+        database = connect(str(store))
+        migrate(database)
+        with database.transaction() as open_:
+            _, secret = accounts.add_key(open_, "team", time.time(), budget=budget)
+        rng = random.Random(3)
+        asked_for = [(i, *rng.choice(CASES), rng.random() < 0.5) for i in range(240)]
+        with served(tmp_path, "--workers", "2") as (_, url, _):
+            victim = everyone(url, 2)[0]["worker"]
+
+            def client(one: tuple[int, str, str, bool]) -> tuple[int, str]:
+                i, what, wire, stream = one
+                if i == 120:
+                    os.kill(victim, signal.SIGKILL)
+                body = request(wire, "small", stream=stream, max_tokens=50) | says(wire) | asked(what, wire)
+                named = json.dumps(body).replace("this river called", f"river {i:03} called")
+                return ask_once(url, secret, wire, named.encode())
+
+            with ThreadPoolExecutor(12) as pool:
+                answers = list(pool.map(client, asked_for))
+            until = time.monotonic() + 60
+            while time.monotonic() < until:
+                with database.transaction() as open_:
+                    if not open_.rows("SELECT 1 FROM decisions WHERE closed_at IS NULL LIMIT 1"):
+                        break
+                time.sleep(0.1)
+        with database.transaction() as open_:
+            costs = {str(id_): int(cost) for id_, cost in open_.rows("SELECT id, cost FROM decisions")}
+            spent, reserved = open_.rows("SELECT sum(spent), sum(reserved) FROM budgets")[0]
+        database.close()
+        bills = {int(bill.prompt.split("river ")[1][:3]): bill.nanodollars for bill in books.log}
+    whole = {i: id_ for i, (status, id_) in enumerate(answers) if status == 200}
+    assert len(whole) > 180
+    assert {status for status, _ in answers} <= {0, 200, 503}
+    assert {i: costs[id_] for i, id_ in whole.items()} == {i: bills[i] for i in whole}
+    assert (int(spent), int(reserved)) == (sum(costs.values()), 0)
+    assert spent <= budget

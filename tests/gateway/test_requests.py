@@ -412,7 +412,7 @@ def test_what_a_look_costs_follows_the_request(talking: Talking, tmp_path: Path)
             body = {"model": "auto", "messages": [*told, {"role": "user", "content": prompt}], **more}
             exchange.body = json.dumps(body).encode()
             exchange.read()
-            return fare(exchange.calls.attempt(name, "inspection")).money
+            return fare(exchange.calls.quote(name), time.time()).money
 
         assert price("short") < price("long " * 500)
         gateway.measured["small"].answered(Usage(300), 1.0, size=3000)

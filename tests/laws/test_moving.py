@@ -11,7 +11,7 @@ from pandora_router.search import Always, Inspect, KnowledgeGradient, Never, Sel
 from pandora_router.search.drive import replay, reveal_means
 from pandora_router.search.gradient import gradient
 from pandora_router.search.groups import group_normals, plain_group_gain
-from pandora_router.search.moving import MovingBatch, run_moving
+from pandora_router.search.moving_batch import MovingBatch, run_moving
 from pandora_router.testing import check_boxes, check_policy
 from tests.support.movements import JointMovement, MadeUpMovement, standard_outcomes
 

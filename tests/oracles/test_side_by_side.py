@@ -27,7 +27,7 @@ from pandora_router.search import (
 )
 from pandora_router.search.batch import Batch
 from pandora_router.search.drive import reveal_means
-from pandora_router.search.moving import MovingBatch, run_moving
+from pandora_router.search.moving_batch import MovingBatch, run_moving
 from pandora_router.search.prefixes import laws, maxima, set_costs
 from tests.oracles.sets_optimum import Lattice
 from tests.support.movements import JointMovement, MadeUpMovement, standard_outcomes

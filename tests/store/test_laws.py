@@ -452,6 +452,27 @@ def test_another_call_and_its_cost_count_at_every_level(database: Database) -> N
         assert seconds >= 0.0
 
 
+def test_first_requests_are_no_forecast_of_a_month(database: Database) -> None:
+    """A budget set after a day of other traffic counts its own time; a burst is spread over an hour."""
+    begun = NOW - NOW % 3600.0
+    with database.transaction() as open_:
+        log.begin(open_, opened("old", at=begun - 80_000.0), [])
+        log.close(open_, "old", begun - 80_000.0, status="ok")
+        for i in range(30):
+            one = opened(f"d{i}", at=begun + 1800.0 + i)
+            assert budgets.reserve(open_, None, one.id, 1, one.at, 60.0, (EVERYBODY,)) is None
+            log.begin(open_, one, [])
+            log.close(open_, one.id, one.at, status="ok")
+    for later, seconds in ((1840.0, 3720.0), (3600.0, 3720.0), (9000.0, 7200.0), (172_800.0, 82_800.0)):
+        with database.transaction() as open_:
+            _, _, recent, over = budgets.traffic(open_, EVERYBODY, begun + later)
+            assert over == pytest.approx(seconds, abs=60.0)
+            assert recent == (30 if later < 86_400.0 else 0)
+            daily = replace(EVERYBODY, period="day")
+            if later == 1840.0:
+                assert budgets.traffic(open_, daily, begun + later)[3] == pytest.approx(120.0)
+
+
 def test_requests_without_a_key_count_against_all(database: Database) -> None:
     with database.transaction() as open_:
         assert budgets.reserve(open_, None, "d1", 1500, NOW, 60.0, (EVERYBODY,)) is None

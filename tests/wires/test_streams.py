@@ -9,14 +9,13 @@ import pytest
 from tests.support.provider_replies import Said, Shape, Tokens
 from tests.support.provider_replies import events as provider_events
 
-from pandora_router.wires.chat import without_chances
-from pandora_router.wires.events import assembled
+from pandora_router.wires.events import assembled, without_chances
 from pandora_router.wires.known import BY_NAME
 from pandora_router.wires.look import Glimpse, LookLength, lookable
 
 
 def whole_of(wire: str, stream: list[bytes]) -> bytes:
-    whole = assembled(BY_NAME[wire].assembly(), stream)
+    whole = assembled(BY_NAME[wire].assembly(), b"".join(stream))
     assert whole is not None
     return whole
 
@@ -138,7 +137,7 @@ def test_a_stream_without_its_end_is_no_answer(wire: Any) -> None:
         "responses": {"type": "response.output_text.delta", "delta": "x"},
         "messages": {"type": "message_start", "message": {"id": "m"}},
     }
-    assert assembled(BY_NAME[wire].assembly(), frames(cut[wire])) is None
+    assert assembled(BY_NAME[wire].assembly(), b"".join(frames(cut[wire]))) is None
 
 
 def test_only_log_probabilities_leave_an_event() -> None:

@@ -30,7 +30,7 @@ from pandora_router.calibrate.signals import FittedSignal, Prior
 from pandora_router.calibrate.ways import Routed, bill
 from pandora_router.errors import UsageError
 from pandora_router.search import Always, Policy
-from pandora_router.search.moving import MovingBatch, run_moving
+from pandora_router.search.moving_batch import MovingBatch, run_moving
 from pandora_router.types import Mask, Matrix, Positions, Vector
 
 LATTICE = 4

@@ -83,7 +83,7 @@ class SignalModel(Protocol):
     def batch(self, cheap: ArrayLike, inspection_cost: Any) -> Any:
         """The boxes of many prompts (N, M) at once; row i is `boxes(cheap[i], inspection_cost)`.
 
-        A `search.Batch`, or a `search.moving.MovingBatch` if every opening changes all means.
+        A `search.Batch`, or a `search.moving_batch.MovingBatch` if every opening changes all means.
         """
 
     def values(self, cheap: ArrayLike, costly: ArrayLike) -> Matrix:

@@ -92,7 +92,7 @@ def collect(
     if as_json:
         echo_json(_facts(collected))
     else:
-        _show(collected, output, settings.value.currency)
+        _show(collected, output, settings.value.currency, f"pandora fit {config}")
     if not collected.complete:
         sys.exit(1)
 
@@ -222,7 +222,7 @@ def _facts(collected: Collected) -> dict[str, object]:
     }
 
 
-def _show(collected: Collected, output: Path, sign: str) -> None:
+def _show(collected: Collected, output: Path, sign: str, following: str) -> None:
     screen, collected_table = Screen(), collected.table
     rows = []
     for j, name in enumerate(collected_table.specialists):
@@ -253,7 +253,7 @@ def _show(collected: Collected, output: Path, sign: str) -> None:
     )
     screen.say(
         f"{collected.answers:,} of {collected.wanted:,} answers, {money(collected.spent, sign)} spent{lost}\n"
-        f"Written to {output}"
+        f"Written to {output}. Next: pandora data check {output}, then {following}"
     )
 
 

@@ -24,6 +24,7 @@ from pandora_router.run import Runner
 
 if TYPE_CHECKING:
     from pandora_router.cli.batch_file import BatchFile, BatchSummary
+    from pandora_router.router import Router
 
 STANDARD = Path("-")
 FILE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
@@ -175,17 +176,17 @@ def _route_batch(work: BatchFile, source: Path, output: Path, replace: bool, as_
         )
     with SlowProgress(resumes=True) as progress:
         summary = work.route_file(source, output, replace=replace, progress=progress)
-    _show(summary, work.router.id, output, as_json)
+    _show(summary, work.router, output, as_json)
 
 
-def _show(summary: BatchSummary, artifact: str, output: Path, as_json: bool) -> None:
+def _show(summary: BatchSummary, router: Router, output: Path, as_json: bool) -> None:
     from pandora_router.router.explanation import amount
-    from pandora_router.text import counted
+    from pandora_router.text import counted, money
 
     if as_json:
         facts = {
             "output": str(output),
-            "artifact": artifact,
+            "artifact": router.id,
             "prompts": summary.prompts,
             "declined": summary.declined,
             "mean_spent": summary.mean_spent,
@@ -195,7 +196,11 @@ def _show(summary: BatchSummary, artifact: str, output: Path, as_json: bool) -> 
         return
     total = max(summary.prompts, 1)
     shares = ", ".join(f"{name} {count / total:.0%}" for name, count in summary.chosen.most_common(6))
+    if router.fee_weight > 0.0:
+        bought = f"{money(1000.0 * summary.mean_spent / router.fee_weight, router.record.currency)} per 1,000"
+    else:
+        bought = f"{amount(summary.mean_spent)} of reward per prompt"
     echo(
         f"{counted(summary.prompts, 'prompt')} routed ({shares}), {summary.declined:,} declined, "
-        f"mean inspection cost {amount(summary.mean_spent)} (in reward); written to {output}"
+        f"estimates bought for {bought}; written to {output}"
     )

@@ -76,7 +76,7 @@ def serve(config: Path | None, demo: bool, host: str | None, port: int | None, w
             if keyed and not within(plan.store, accounts.keys, new=True):
                 echo("Requests need a key and there is none yet. Make one: pandora keys add NAME")
             if keyed:
-                echo("Then: export PANDORA_API_KEY=the key")
+                echo("Requests send a key. In the terminal that sends them: export PANDORA_API_KEY=the key")
             echo("Try:" + EXAMPLE.format(url=url, key=BEARER if keyed else ""))
 
     click.get_current_context().exit(server.serve(plan, address, workers, ready))

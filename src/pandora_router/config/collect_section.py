@@ -19,6 +19,7 @@ from pandora_router.collect.graders import Grader, ReferenceGrader
 from pandora_router.config.inspection import JUDGE_TEMPLATE
 from pandora_router.config.shared import Amount, Builder, Closed, Count, FunctionName, Name, Natural, Text
 from pandora_router.config.specialists import template
+from pandora_router.errors import UsageError
 from pandora_router.estimators.judge import Judge
 from pandora_router.prices import CHARACTERS_PER_TOKEN, USUAL_ANSWER
 from pandora_router.specialists.specialist import Request
@@ -55,7 +56,15 @@ class PromptSettings(Closed):
         from pandora_router.data.importers.sheet import read_sheet
         from pandora_router.data.splits import draw, keep
 
-        sheet = read_sheet(folder / self.file)
+        path = folder / self.file
+        if not path.is_file():
+            raise UsageError(
+                f"prompts: {self.file}",
+                expected="a file of questions (CSV, JSON lines or Parquet)",
+                came=f"no such file in {folder.resolve()}",
+                do=f"Write one with the columns {self.prompt} and {self.answer}, or name another.",
+            )
+        sheet = read_sheet(path)
         prompts, answers = (
             [str(column.values[code]) for code in column.codes]
             for column in (sheet.text(self.prompt), sheet.text(self.answer))

@@ -261,14 +261,17 @@ def chart(
     lines: Mapping[str, Sequence[float | None]],
     unit: str = "",
     ends: Window | None = None,
+    *,
+    means: bool = False,
 ) -> Html:
     """A chart over time, drawn by the script from the data in its attribute.
 
     `ends` are those of the time axis; by default the first and the last time of the data. If all values
-    are zero or unknown, a sentence says so.
+    are unknown, or zero unless they are `means` (a mean score of zero is something), a sentence says so.
     """
     caption = tag("figcaption", title, f" ({unit})" if unit else None)
-    if not any(value for values in lines.values() for value in values):
+    known = [value for values in lines.values() for value in values if value is not None]
+    if not (known if means else any(known)):
         return tag("figure", caption, tag("p", "Nothing in this window.", class_="dim"))
     data = {
         "at": list(at),

@@ -111,7 +111,7 @@ def _scores(open_: Transaction, request: PageRequest) -> Html:
     ]
     low = [mean - half for mean, half in zip(means, wide, strict=True)]
     high = [mean + half for mean, half in zip(means, wide, strict=True)]
-    return chart("Score by week", at, {"score": means, "low": low, "high": high}, ends=window)
+    return chart("Score by week", at, {"score": means, "low": low, "high": high}, ends=window, means=True)
 
 
 def _curve(open_: Transaction, trial: PastTrial) -> Html:

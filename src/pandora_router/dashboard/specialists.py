@@ -160,7 +160,7 @@ def _over_time(open_: Transaction, request: PageRequest, right_answer: float | N
         values[name] = [None if net is None else 1000 * net for net in nets]
     return charts(
         chart("Share of the requests", at, shares, "percent", request.window),
-        chart("Net value per 1,000 answers", at, values, "dollars", request.window),
+        chart("Net value per 1,000 answers", at, values, "dollars", request.window, means=True),
     )
 
 

@@ -14,6 +14,7 @@ from pandora_router.dashboard.layout import (
     Page,
     PageTable,
     amount,
+    amounts,
     chart,
     charts,
     count,
@@ -173,7 +174,7 @@ def _tiles(figures: Figures, metric: str, right_answer: float | None) -> Html:
     now, requests = figures.now, figures.now["requests"]
     return tiles(
         *_value(figures, right_answer),
-        tile("Money", money(now["cost"]).shown, _money_alone(now)),
+        _money(now),
         _score(figures, metric),
         tile("Requests", f"{requests:,}", _change(requests, figures.before["requests"])),
         tile("Errors", share(now["errors"], requests).shown, counted(now["errors"], "request")),
@@ -203,10 +204,11 @@ def _value(figures: Figures, right_answer: float | None) -> list[Html]:
         if way is not None:
             ahead, error = requests * (net - way.net(right_answer)), requests * doubt * right_answer
             kind = None if abs(ahead) <= 2.0 * error else "good" if ahead > 0.0 else "bad"
-            spread = f" ± {amount(error)}" if 0.0 < error < math.inf else ""
-            what = f"{spread} {way.name}: {amount(requests * way.net(right_answer))}, predicted".strip()
+            known = 0.0 < error < math.inf
+            gap, doubtful, whole = amounts([ahead, error if known else 0.0, requests * way.net(right_answer)])
+            what = f"{f' ± {doubtful}' if known else ''} {way.name}: {whole}, predicted".strip()
             sign = "+" if ahead >= 0.0 else ""
-            shown.append(tile(f"Against {name}", f"{sign}{amount(ahead)}", what, kind=kind))
+            shown.append(tile(f"Against {name}", f"{sign}{gap}", what, kind=kind))
     return shown
 
 
@@ -218,12 +220,13 @@ def _doubt(figures: Figures) -> float:
     return math.sqrt(max(0.0, figures.squares / n - mean * mean) / (n - 1))
 
 
-def _money_alone(now: Sums) -> str:
-    looks = f"looks {money(now['inspection_cost']).shown} of it"
+def _money(now: Sums) -> Html:
+    """What was spent, on looks too, and how that compares with always asking the best single specialist."""
     gap = int(now["baseline"] - now["compared"])
-    if not now["baseline"]:
-        return looks
-    return f"{looks}; {amount(dollars(abs(gap)))} {'less' if gap >= 0 else 'more'} than the best single"
+    paid = [dollars(int(nano)) for nano in (now["cost"], now["inspection_cost"], abs(gap))]
+    cost, looks, apart = amounts(paid) if any(paid) else ["$0.00"] * 3
+    told = f"; {apart} {'less' if gap >= 0 else 'more'} than the best single" if now["baseline"] else ""
+    return tile("Money", cost, f"looks {looks} of it{told}")
 
 
 def _score(figures: Figures, metric: str) -> Html:
@@ -263,7 +266,8 @@ def _charts(figures: Figures, window: Window) -> Html:
     judged = figures.judged
     quality = [row["total"] / row["judgements"] if row["judgements"] else None for row in judged]
     drawn = [
-        chart("Score", [row["at"] for row in judged], {"mean of feedback": quality}, ends=window),
+        chart("Score", [row["at"] for row in judged], {"mean of feedback": quality}, ends=window,
+              means=True),
         chart("Money", at, {"all": paid("cost"), "looks": paid("inspection_cost")}, "dollars", window),
         chart("Requests", at, {"requests": summed("requests"), "errors": summed("errors")}, ends=window),
         chart("Latency", at, {"whole answer, mean": mean("seconds", "timed"),

@@ -54,7 +54,7 @@ KIND = folders.Kind(
     format="pandora-router table",
     version=2,
     noun="a routing table",
-    make="Make one with `pandora data import`.",
+    make="Make one with `pandora data import` or `pandora collect`.",
     mend="restore it or import the data anew.",
 )
 NEEDED = frozenset({"prompts.parquet", "score.parquet", "fee.parquet"})

@@ -3,11 +3,12 @@ r"""The worth of a right answer at which a budget lasts until the end of its per
 With B the budget, S what is spent, n the requests that are expected until the end of the period and kappa the
 ratio of realised to expected cost so far, a request may cost
 
-    rho = (B - S) / n / kappa,
+    rho = (B - S) / (n + sqrt(n)) / kappa,
 
 and the worth is the highest on the curve of the router (`router.curve`) whose expected cost is at most rho.
 Computed again every few seconds, it follows growing, falling and uneven traffic: what was not spent is spent
-later, and what was spent too early is saved later.
+later, and what was spent too early is saved later. The square root keeps money for more requests than
+expected: it matters in the last hours, when nothing can be saved later.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ FORGET = 0.98
 """Weight of what was known about realised and expected cost, after each update."""
 SURE = 50.0
 """Requests that count as if they had cost what the curve expects."""
+
+SPARE = 1.0
+"""Requests that are planned for beyond those expected, in square roots of their number."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,8 @@ class Pace:
         learnt = replace(learnt, seen=(traffic.requests, traffic.spent))
         if not traffic.recent or traffic.seconds <= 0.0:
             return learnt
-        ahead = max(traffic.recent * left / traffic.seconds, 1.0)
+        expected = traffic.recent * left / traffic.seconds
+        ahead = max(expected + SPARE * math.sqrt(expected), 1.0)
         allowed = max(self.budget - traffic.spent, 0.0) / ahead / max(learnt.ratio, 1e-9)
         return replace(learnt, worth=affordable(self.curve, allowed))
 

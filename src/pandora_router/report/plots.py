@@ -1,4 +1,4 @@
-"""Figures against the inspection cost, with bands, as PNG and SVG: routing, and bidding at posted prices.
+"""Figures against the inspection cost, with bands, as PNG and SVG.
 
 The only module that imports matplotlib (extra `plots`). If the paper's numbers are given (`figures.json`),
 its curves are drawn in separate panels beside ours: data and estimators differ, so shapes can be compared,
@@ -20,7 +20,6 @@ import numpy as np
 from pandora_router.errors import missing_package
 from pandora_router.evaluate import reliability
 from pandora_router.evaluate.arms import DEFAULT, PAPER
-from pandora_router.evaluate.bids import Bids
 from pandora_router.evaluate.experiments import cheap_name
 from pandora_router.evaluate.results import Results
 from pandora_router.report import paired
@@ -241,68 +240,3 @@ def theirs_of(path: Path | None, name: str, domain: str) -> Points:
         return {}
     published = json.loads(path.read_text(encoding="utf-8"))
     return dict(published["figures"][name]["domains"].get(domain, {}))
-
-
-CONDUCT = {  # conduct: the paper's name for it, style
-    "bidder": ("pandora-bidder", ("#0072b2", "-", "o")),
-    "never inspect": ("f-only", ("#555555", "--", "")),
-    "always inspect": ("g-always", ("#999999", ":", "")),
-    "f-only": ("", SHOWN["f-only"]),
-}
-
-
-def bidding(bids: Bids, *, paper: Path | None = None) -> Any:
-    """Surplus and efficiency regret against c, with strong and weak opponents, and the paper's curves."""
-    theirs = {who: _paper_bidding(paper, who, bids.domain) for who in ("strong", "weak")}
-    page = sheet((12.0, 6.5) if theirs["strong"] else (8.0, 6.5))
-    axes = page.subplots(2, 4 if theirs["strong"] else 2, squeeze=False)
-    for column, measure in enumerate(("surplus", "efficiency")):
-        for row, who in enumerate(("strong", "weak")):
-            title = f"{measure.capitalize()} regret, {who} opponents"
-            _bid_curves(axes[row, column], _ours(bids, who, measure), title)
-            if theirs["strong"]:
-                curves = theirs[who][f"{measure}_regret"]
-                own = {name: curves[their] for name, (their, _) in CONDUCT.items() if their in curves}
-                _bid_curves(axes[row, column + 2], own, f"{title}\nthe paper's, {bids.domain} (other data)")
-    lines, labels = axes[0, 0].get_legend_handles_labels()
-    page.legend(lines, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
-    facts = f"{cheap_name(bids.neighbours)}, {len(bids.splits)} splits, against hindsight on R"
-    titled(page, f"{bids.title}\n{facts}; bands: 95 % of the difference to never inspecting")
-    return page
-
-
-def _ours(bids: Bids, who: str, measure: str) -> dict[str, list[list[float]]]:
-    """[cost, regret, half width of the band] by conduct."""
-    curves: dict[str, list[list[float]]] = {}
-    for ((opponents, conduct, cost), kind), regret in bids.regrets.items():
-        if opponents == who and kind == (measure, "hindsight", False):
-            gap = bids.gaps[(opponents, conduct, cost), kind[0]]
-            curves.setdefault(conduct, []).append([cost, regret.mean, BAND * gap.doubt])
-    return curves
-
-
-def _bid_curves(axis: Any, curves: dict[str, list[list[float]]], title: str) -> None:
-    shown = {name: np.array(curves[name], dtype=float) for name in CONDUCT if name in curves}
-    for name, points in shown.items():
-        colour, line, marker = CONDUCT[name][1]
-        axis.plot(points[:, 0], points[:, 1], line, color=colour, marker=marker or None, ms=4, label=name)
-        if name == "bidder" and points.shape[1] > 2:
-            low, high = points[:, 1] - points[:, 2], points[:, 1] + points[:, 2]
-            axis.fill_between(points[:, 0], low, high, color=colour, alpha=0.14, lw=0)
-    edges = [points[:, 1] for name, points in shown.items() if name != "always inspect"]
-    if shown["bidder"].shape[1] > 2:
-        edges += [shown["bidder"][:, 1] + sign * shown["bidder"][:, 2] for sign in (-1.0, 1.0)]
-    low, high = float(np.concatenate(edges).min()), float(np.concatenate(edges).max())
-    span = max(high - low, 1e-3)
-    axis.set_ylim(low - 0.08 * span, high + 0.08 * span)
-    costs = next(iter(shown.values()))[:, 0]
-    label_costs(axis, tuple(costs.tolist()), title, "reward per prompt")
-    ticks = 10.0 ** np.arange(np.ceil(np.log10(costs.min()) - 1e-9), np.log10(costs.max()) + 1e-9)
-    axis.set_xticks(ticks, [f"{c:g}" for c in ticks])
-
-
-def _paper_bidding(path: Path | None, who: str, domain: str) -> dict[str, dict[str, list[list[float]]]]:
-    if path is None or not path.is_file():
-        return {}
-    figures = json.loads(path.read_text(encoding="utf-8"))["figures"]
-    return dict(figures[f"bidding_{who}_opponents"]["domains"].get(domain, {}))

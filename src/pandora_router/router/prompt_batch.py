@@ -41,7 +41,7 @@ from pandora_router.search import (
     Trace,
     run,
 )
-from pandora_router.search.moving import MovingBatch, next_sets
+from pandora_router.search.moving_batch import MovingBatch, next_sets
 from pandora_router.types import Positions
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from pandora_router.calibrate.signals import Prior, SignalModel
 from pandora_router.prices import Lengths, answer_seconds
 from pandora_router.router.router import Router
 from pandora_router.search import Batch
-from pandora_router.search.moving import MovingBatch
+from pandora_router.search.moving_batch import MovingBatch
 from pandora_router.types import Matrix, Vector
 
 

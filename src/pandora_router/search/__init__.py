@@ -1,4 +1,15 @@
-"""The search: states and actions, policies, baselines, drivers, and batches of queries."""
+"""The search: states and actions, policies, baselines, drivers, and batches of queries.
+
+    state, drive          what is known so far, what a policy can say, and the loop that runs one
+    policies, payoffs     policies by reservation prices, and what committing to one plan is worth
+    gradient, groups      the knowledge gradient, of one box and of several opened together
+    prefixes              several boxes opened side by side, in the order of their prices
+    baselines             plans made beforehand, and the optimum
+    batch, moving_batch   the same policies over many queries at once
+    kernels/              the compiled loops of all of these
+
+What other rooms use can be imported from here.
+"""
 
 from pandora_router.search.baselines import Always, Never, Optimal, Plan, Planned
 from pandora_router.search.batch import Batch, Decisions, run, stream

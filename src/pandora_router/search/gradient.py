@@ -280,7 +280,7 @@ class KnowledgeGradient(Memoryless):
 
     def moving_next(self, state: State, boxes: Moving) -> Action:
         """`plain_next` at speed, for boxes whose means all move and that share no cost."""
-        from pandora_router.search.moving import next_boxes  # needs this module
+        from pandora_router.search.moving_batch import next_boxes  # needs this module
 
         if np.isfinite(state.outside) or not np.array_equal(boxes.sealed, ~boxes.opened):
             return self.plain_next(state)

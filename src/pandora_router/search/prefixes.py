@@ -1,4 +1,4 @@
-"""Several boxes opened side by side, where waiting is part of what they cost (docs/method.md, section 17).
+"""Several boxes opened side by side, where waiting is part of what they cost (docs/method.md, section 13).
 
 Of boxes that are opened together only the longest wait is paid, so opening them one after the other may cost
 more than opening a few for nothing. With kappa_j = min(G_j + r_j, u_j), r the refunds and u the reservation

@@ -19,6 +19,8 @@ from pandora_router.store.money import in_dollars, period_bounds, period_of
 from pandora_router.store.rows import Key, Refusal, SharedBudget
 
 DAY, HOUR = 86_400.0, 3_600.0
+BURST = 720.0
+"""Part of a period over which the first requests are spread, if they came faster: an hour of a month."""
 NOBODY = "-"
 """Account of requests without a key, which has no limit of its own."""
 GROW = (
@@ -293,17 +295,22 @@ def traffic(open_: Transaction, budget: SharedBudget, now: float) -> tuple[int, 
     """Cost in nanodollars and number of requests that a paced budget counts in this period; those of a day.
 
     The last number is over how many seconds the requests of the last day came: less than a day if the first
-    of all requests is younger.
+    that this budget counted is younger, and at least the part `1 / BURST` of the period, so that a few
+    requests in the first seconds are not taken for the traffic of a month.
     """
     cost, _, requests = spending(open_, budget.id, period_of(budget.period, now))
-    ((recent,),) = open_.rows(
-        "SELECT coalesce(sum(requests), 0) FROM budgets WHERE key = ? AND period > ? AND period <= ?",
-        *(budget.id, hour_of(now - DAY), hour_of(now)),
+    ((recent, oldest),) = open_.rows(
+        "SELECT coalesce(sum(CASE WHEN period > ? THEN requests ELSE 0 END), 0), min(period) FROM budgets "
+        "WHERE key = ? AND period >= ? AND period <= ?",
+        *(hour_of(now - DAY), budget.id, hour_of(0.0), hour_of(now)),
     )
-    begun = now - now % HOUR - (DAY - HOUR)
-    ((first,),) = open_.rows("SELECT min(minute) FROM minutes WHERE minute >= ?", int(begun // 60.0))
-    begun = now if first is None else max(begun, 60.0 * float(first))
-    return cost, requests, int(recent), max(now - begun, 0.0)
+    since = now - now % HOUR - (DAY - HOUR)
+    young = 0.0 if oldest is None else HOUR * int(str(oldest).removeprefix("hour-"))
+    if young > since:
+        ((first,),) = open_.rows("SELECT min(minute) FROM minutes WHERE minute >= ?", int(young // 60.0))
+        since = young if first is None else 60.0 * float(first)
+    begin, end = period_bounds(budget.period, now)
+    return cost, requests, int(recent), max(now - since, (end - begin) / BURST)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class Lineup:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class RatedDraw:
     """A rated draw that was not counted: `score` is the rating, `cost` of the request is in nanodollars."""
 
     decision: str
@@ -126,7 +126,7 @@ def rate(open_: Transaction, decision: str) -> bool:
     return not open_.rows("SELECT 1 FROM draws WHERE decision = ?", decision)
 
 
-def waiting(open_: Transaction, trial: str, metric: str, before: float) -> list[Waiting]:
+def waiting(open_: Transaction, trial: str, metric: str, before: float) -> list[RatedDraw]:
     """Rated draws of requests that came before a time, in order of time; at most `MOST`.
 
     Left out: failed requests, and answers of a specialist other than the one that was asked.
@@ -141,7 +141,7 @@ def waiting(open_: Transaction, trial: str, metric: str, before: float) -> list[
         "AND d.specialist = d.asked) rated WHERE score IS NOT NULL ORDER BY at, decision LIMIT ?",
         *(metric, trial, before, MOST),
     )
-    return [Waiting(*row) for row in rows]
+    return [RatedDraw(*row) for row in rows]
 
 
 def counted_sessions(open_: Transaction, trial: str, sessions: Sequence[str]) -> set[str]:

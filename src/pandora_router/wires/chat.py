@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pandora_router.wires.events import framed, joined
-from pandora_router.wires.json_text import Json, closing, dumped, mapping, objects, string, wrong
+from pandora_router.wires.json_text import Json, dumped, mapping, objects, string, wrong
 from pandora_router.wires.look import Glimpse, LookLength, called, keep
 from pandora_router.wires.usage import usage_of
 from pandora_router.wires.wire import (
@@ -28,8 +27,6 @@ from pandora_router.wires.wire import (
     turns_of,
     with_system,
 )
-
-_KEY = re.compile(rb'(?<!\\)"logprobs"\s*:\s*(?=\{)')
 
 
 class Chat:
@@ -265,20 +262,3 @@ def _chances(answer: WireAnswer) -> dict[str, Any] | None:
 def _openai_usage(answer: WireAnswer) -> dict[str, int]:
     whole = answer.tokens_in + answer.tokens_out
     return {"prompt_tokens": answer.tokens_in, "completion_tokens": answer.tokens_out, "total_tokens": whole}
-
-
-def without_chances(frame: bytes) -> bytes:
-    r"""The event with null in place of each object `logprobs`.
-
-    >>> without_chances(b'data: {"logprobs": {"content": [{"token": "}"}]}, "index": 0}\n\n')
-    b'data: {"logprobs": null, "index": 0}\n\n'
-    """
-    parts: list[bytes] = []
-    start = 0
-    while (key := _KEY.search(frame, start)) is not None:
-        end = closing(frame, key.end())
-        if end is None:
-            break
-        parts += [frame[start : key.end()], b"null"]
-        start = end
-    return b"".join([*parts, frame[start:]]) if parts else frame

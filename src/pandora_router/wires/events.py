@@ -10,10 +10,16 @@ members get the latest value. The same rules apply to unknown members.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pandora_router.wires.json_text import dumped
+from pandora_router.wires.json_text import Json, closing, dumped, string
+from pandora_router.wires.look import Glimpse
+from pandora_router.wires.usage import Usage, usage_of
+
+if TYPE_CHECKING:
+    from pandora_router.wires.wire import Piece
 
 LARGEST = 2**21
 """Most bytes of one event, where nothing else is said."""
@@ -119,9 +125,10 @@ class Assembly(Protocol):
         ...
 
 
-def assembled(assembly: Assembly, frames: Iterable[bytes]) -> bytes | None:
+def assembled(assembly: Assembly, stream: bytes) -> bytes | None:
     """The whole answer in the events of a stream; None if its end is missing."""
-    for frame in frames:
+    frames = Frames(len(stream))
+    for frame in [*frames.feed(stream), frames.rest]:
         data = data_of(frame)
         event = parsed(data) if data and data != DONE else None
         if event is not None:
@@ -167,3 +174,112 @@ def _joined_list(before: list[Any], more: list[Any]) -> None:
             before.append(_own(item))
         else:
             joined(known, item)
+
+
+class StreamWire(Protocol):
+    """A wire, as far as `AnswerReader` needs it."""
+
+    def piece(self, event: Json) -> Piece:
+        """The meaning of one event of a stream."""
+        ...
+
+    def show(self, event: Json, glimpse: Glimpse) -> None:
+        """Add to a look what one event of a stream shows."""
+        ...
+
+
+@dataclass
+class AnswerReader:
+    """What one answer on a wire has said so far, and the bytes of it that are to be sent on.
+
+    strip_usage, strip_chances: token counts and log-probabilities were not asked for by the client, and are
+    left out of what is sent on. glimpse: what a look has seen. usage: the latest token counts, final if
+    `counted`. events: those that carry data. content: whether the answer itself has begun. failed: the error
+    that the stream reported. response: the id of the answer.
+    """
+
+    wire: StreamWire
+    strip_usage: bool = False
+    strip_chances: bool = False
+    glimpse: Glimpse | None = None
+    usage: Usage | None = None
+    counted: bool = False
+    events: int = 0
+    content: bool = False
+    failed: str | None = None
+    response: str | None = None
+    _unsent: list[bytes] = field(default_factory=list)
+    _frames: Frames = field(default_factory=Frames)
+
+    @property
+    def seen(self) -> bool:
+        """Whether the answer has begun, and a look at it has seen enough."""
+        return self.content and (self.glimpse is None or self.glimpse.done)
+
+    def whole(self, body: bytes) -> None:
+        """Read a reply that is not streamed."""
+        answer = parsed(body)
+        if answer is not None:
+            self.usage, self.response = usage_of(answer), string(answer.get("id"))
+
+    def feed(self, chunk: bytes) -> None:
+        """Read the next bytes of a stream; raises `EventTooLarge`."""
+        plain = self._frames.plain(chunk) if self.seen and not self.strip_chances else None
+        if plain is not None:  # events that only carry more content
+            self._unsent.append(plain[0])
+            self.events += plain[1]
+            return
+        for frame in self._frames.feed(chunk):
+            self._take(frame)
+
+    def sent(self) -> bytes:
+        """What is to be sent on and was not yet."""
+        unsent = b"".join(self._unsent)
+        self._unsent.clear()
+        return unsent
+
+    def end(self) -> bytes:
+        """The same after the last bytes of the stream: with those that are no whole event."""
+        return self.sent() + self._frames.rest
+
+    def _take(self, frame: bytes) -> None:
+        """Keep a frame for the client, and what it says."""
+        data = data_of(frame)
+        if self.strip_chances:
+            frame = without_chances(frame)
+        event = None
+        if data and data != DONE:
+            self.events += 1
+            event = parsed(data) if not self.seen or TELLS.search(data) else None
+        piece = None if event is None else self.wire.piece(event)
+        if event is not None and piece is not None:
+            if piece.usage is not None:
+                self.usage = piece.usage if self.usage is None else piece.usage.after(self.usage)
+                self.counted = piece.last
+            self.failed = piece.failed or self.failed
+            self.response = piece.response or self.response
+            if self.glimpse is not None and not self.glimpse.done:
+                self.wire.show(event, self.glimpse)
+            self.content = self.content or piece.content
+        if piece is None or not (piece.only_usage and self.strip_usage):
+            self._unsent.append(frame)
+
+
+_CHANCES = re.compile(rb'(?<!\\)"logprobs"\s*:\s*(?=\{)')
+
+
+def without_chances(frame: bytes) -> bytes:
+    r"""The event with null in place of each object `logprobs`.
+
+    >>> without_chances(b'data: {"logprobs": {"content": [{"token": "}"}]}, "index": 0}\n\n')
+    b'data: {"logprobs": null, "index": 0}\n\n'
+    """
+    parts: list[bytes] = []
+    start = 0
+    while (key := _CHANCES.search(frame, start)) is not None:
+        end = closing(frame, key.end())
+        if end is None:
+            break
+        parts += [frame[start : key.end()], b"null"]
+        start = end
+    return b"".join([*parts, frame[start:]]) if parts else frame

@@ -155,12 +155,11 @@ class Translator:
         answer = parsed(body)
         if answer is None:
             raise Untranslatable("a reply that is no JSON object")
-        frames = Frames()
         events = [self._event(event) for event in self._reader.unrolled(answer)]
         if not self._stopped or self.failed:
             raise Untranslatable("a reply without an answer")
         stream = b"".join([*events, self._writer.write(AnswerOver())])
-        made = assembled(self.goes.assembly(), frames.feed(stream))
+        made = assembled(self.goes.assembly(), stream)
         if made is None:
             raise Untranslatable("an answer that is not complete")
         return made

@@ -145,7 +145,7 @@ class Traces:
                 "pandora.specialist": attempt.backend.name,
                 "pandora.attempt.kind": attempt.kind,
                 "pandora.cost": dollars(attempt.cost),
-                **_counts(attempt.usage),
+                **_counts(attempt.reader.usage),
             }
             call = self._tracer.start_span(
                 f"chat {attempt.backend.model}",
@@ -192,9 +192,9 @@ def _answered(exchange: Exchange) -> dict[str, Any]:
     last = exchange.answered
     if last is not None:
         attributes |= {"gen_ai.response.model": last.backend.model, "pandora.specialist": last.backend.name}
-        attributes |= _counts(last.usage)
-        if last.response is not None:
-            attributes["gen_ai.response.id"] = last.response
+        attributes |= _counts(last.reader.usage)
+        if last.reader.response is not None:
+            attributes["gen_ai.response.id"] = last.reader.response
     return attributes
 
 

@@ -205,10 +205,6 @@ class Backend:
             size = (1 + demand.calls) * max(size, self.context or 0)
         return nanodollars(self.prices.most(size, output, demand=demand))
 
-    def failed_case(self, size: int, demand: Demand = PLAIN) -> int:
-        """Most that a call costs if it fails before its first content: its prompt, in nanodollars."""
-        return self.bound(size, 0, demand)
-
     def cost(self, usage: Usage) -> int:
         """The price of these token counts, in nanodollars."""
         return nanodollars(self.prices.of(usage))

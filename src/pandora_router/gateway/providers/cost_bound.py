@@ -1,9 +1,9 @@
-"""Whether a request itself limits what it can cost, so that a provider that claims more is not believed.
+"""What a call may cost (`Quote`), and whether its request limits that itself.
 
-That holds if the input is in the request (no image, sound, file or earlier response, whose tokens are not
-known), no tool runs at the provider, the tokens of the answer are limited, and no member is there that may
-have a limit of its own, as `n_predict` has for llama.cpp. Otherwise a client could ask for much and be
-charged for little.
+If it does, a provider that claims more is not believed. It does if the input is in the request (no image,
+sound, file or earlier response, whose tokens are not known), no tool runs at the provider, the tokens of the
+answer are limited, and no member is there that may have a limit of its own, as `n_predict` has for llama.cpp.
+Otherwise a client could ask for much and be charged for little.
 
 Servers written in Go read the names of members in any case, and with the Kelvin sign for k or the long s for
 s; those that stand on protocol buffers read `maxTokens` as `max_tokens`. What is read here under one name and
@@ -16,11 +16,13 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pandora_router.gateway.providers.backend import Backend
+from pandora_router.prices import MARKERS, Lengths, expected_bill
 from pandora_router.transport.asgi import Refused
-from pandora_router.wires.demand import AWAY, ONCE, SERVERS, Demand
+from pandora_router.wires.demand import AWAY, ONCE, PLAIN, SERVERS, Demand
 from pandora_router.wires.json_text import Json, folded, objects
 from pandora_router.wires.known import WIRES
 from pandora_router.wires.usage import Usage
@@ -51,11 +53,6 @@ ABOUT_PRICES = frozenset(
 """Members that are priced and bounded by themselves, and limit no tokens of the answer."""
 
 
-def bounded(wire: Wire, body: Json, turn: Turn) -> bool:
-    """Whether the tokens of the request `body` are limited by its length and by `turn.max_output`."""
-    return turn.max_output is not None and stated_input(wire, body, turn)
-
-
 def stated_input(wire: Wire, body: Json, turn: Turn) -> bool:
     """Whether all input is text in the request `body`, so that it has at most one token per byte."""
     return (
@@ -68,7 +65,95 @@ def stated_input(wire: Wire, body: Json, turn: Turn) -> bool:
 
 def possible(usage: Usage) -> bool:
     """Whether a call can have had so many tokens, whatever was asked for."""
-    return max(usage.fresh + usage.cached + usage.written, usage.output) <= POSSIBLE
+    return max(usage.read, usage.output) <= POSSIBLE
+
+
+@dataclass(frozen=True)
+class Quote:
+    """What one call to a specialist may cost; it need not be made.
+
+    wire: the specialist's. size: the length of the request in bytes. most: the most tokens that it may write.
+    lengths: of earlier calls. bounded: whether the request limits what it can cost; then a provider that
+    claims more is not believed. prefix: the name of its system prompt (`prices.prefix_of`). stated: whether
+    all input is in the request, so that its length tells how many tokens that is. demand: what is asked of
+    the specialist beside plain tokens.
+    """
+
+    backend: Backend
+    wire: Wire
+    size: int
+    most: int
+    lengths: Lengths
+    bounded: bool = False
+    prefix: str = ""
+    stated: bool = True
+    demand: Demand = PLAIN
+
+    @property
+    def bound(self) -> int:
+        """The most that the call can cost, in nanodollars, which is reserved for it."""
+        return self.backend.bound(self.size, self.most, self.demand)
+
+    @property
+    def failed_case(self) -> int:
+        """The most that the call costs if it fails before its first content: its prompt, in nanodollars."""
+        return self.backend.bound(self.size, 0, self.demand)
+
+    def expected(self, now: float, output: float | None = None) -> Usage:
+        """The token counts expected of the call: of a whole answer, or with `output` tokens of it."""
+        written = self.lengths.answer(self.most) if output is None else output
+        plain = self.lengths.expected(self.size, self.wire.name, self.prefix, written, now)
+        return expected_bill(plain, self.demand)
+
+    def expected_cost(self, now: float) -> int:
+        """The price of these counts, in nanodollars."""
+        return self.backend.cost(self.expected(now))
+
+    def charge(self, usage: Usage, reason: str, decision: str) -> tuple[int, Usage, str]:
+        """What is charged for these counts, in nanodollars; with the counts and the reason to be recorded.
+
+        An estimate never exceeds what was reserved, nor does a claim that cannot be true: then the bound is
+        charged, the counts are cut to it, and a claim is reported in the log and in the reason.
+        """
+        bound = self.bound
+        if possible(usage):
+            cost = self.backend.cost(usage)
+            if cost <= bound or (usage.complete and not self.bounded):
+                return cost, usage, reported(self.backend, usage, reason)
+        most = self.size + MARKERS
+        cut = replace(
+            usage,
+            fresh=min(usage.fresh, most),
+            cached=min(usage.cached, most),
+            written=min(usage.written, most),
+            output=min(usage.output, self.most),
+            complete=False,
+        )
+        if not usage.complete:
+            return bound, cut, reason
+        claim = f"{usage.read:,} tokens read and {usage.output:,} written"
+        logger.warning(
+            "%s claims %s in a call of %d bytes that allows %d tokens; its bound is charged (decision %s)",
+            *(self.backend.name, claim, self.size, self.most, decision),
+        )
+        return bound, cut, f"{reason} more was claimed than the request allows: {claim}".strip()
+
+    def learn(
+        self, usage: Usage, seconds: float | None, now: float, first_token: float | None, events: int
+    ) -> None:
+        """Learn lengths and speeds from a complete answer (`Lengths.answered`)."""
+        self.lengths.answered(
+            usage,
+            seconds,
+            size=self.size,
+            wire=self.wire.name,
+            most=self.most,
+            prefix=self.prefix,
+            now=now,
+            first_token=first_token,
+            events=events,
+            stated=self.stated,
+        )
 
 
 def _spellings(names: Iterable[str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ The states of a request, what brings it there, and what happens if that fails:
 
 The states of an attempt (a `RunningAttempt`), and where each leads:
 
-    | made     | `Caller.attempt`                            | recorded, or dropped once priced
+    | made     | `Caller.attempt`                            | recorded
     | recorded | `Exchange._record`, `_record_looks`         | opened; its row is `open`
     | opened   | `RunningAttempt.open`, `receive`            | held, read, or settled as `error`
     | held     | `RunningAttempt.hold`, `look`               | read if chosen, else settled as `loser`

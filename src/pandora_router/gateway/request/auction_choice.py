@@ -161,7 +161,9 @@ class RequestAuction:
         except UpstreamError as error:
             raise Failed(f"{self.winner} did not deliver: {error}", "cut", again=True) from error
         self.received = True
-        return SpokenReply(attempt.wire, text, self.winner, attempt.id, attempt.size, stream=stream)
+        return SpokenReply(
+            attempt.quote.wire, text, self.winner, attempt.id, attempt.quote.size, stream=stream
+        )
 
     def end(self, *, answered: bool) -> Callable[[Transaction], object]:
         """Return the write that ends the auction; the caller commits it together with the decision.

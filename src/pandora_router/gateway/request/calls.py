@@ -19,7 +19,7 @@ import orjson
 
 from pandora_router.gateway.generation import Site
 from pandora_router.gateway.providers.backend import FORGOTTEN, Backend, Circuit
-from pandora_router.gateway.providers.cost_bound import bounded, most_output, stated_input, unpriced
+from pandora_router.gateway.providers.cost_bound import Quote, most_output, stated_input, unpriced
 from pandora_router.gateway.request.attempts import RunningAttempt, logger
 from pandora_router.gateway.request.auction_choice import RequestAuction
 from pandora_router.gateway.request.eligible import UNSUPPORTED, size_of, unsupported
@@ -28,7 +28,7 @@ from pandora_router.store.rows import Kind
 from pandora_router.store.worker import Store
 from pandora_router.transport.failures import Failed
 from pandora_router.wires.demand import Demand, demand_of
-from pandora_router.wires.events import framed
+from pandora_router.wires.events import AnswerReader, framed
 from pandora_router.wires.known import BY_NAME
 from pandora_router.wires.own_members import EFFORT, with_own
 from pandora_router.wires.translation import AnswerAbout, NeutralRequest, Untranslatable
@@ -89,8 +89,11 @@ class Crossing:
 
     def shows(self, backend: Backend) -> bool:
         """Whether a look at the specialist would see its answer, and not only that it reasons."""
-        wire = BY_NAME[self._wire_to(backend) or self.wire.name]
-        return backend.looks and not wire.hides(self.sent(backend))
+        return backend.looks and not self.wire_of(backend).hides(self.sent(backend))
+
+    def wire_of(self, backend: Backend) -> Wire:
+        """The wire on which the specialist is asked; that of the request if it cannot be asked."""
+        return BY_NAME[self._wire_to(backend) or self.wire.name]
 
     def _wire_to(self, backend: Backend) -> Name | None:
         return self.wire.name if self.wire.name in backend.wires else self._way(backend)
@@ -265,32 +268,41 @@ class Caller:
     body: bytes
     parsed: Mapping[str, Any]
     turn: Turn
+    _quotes: dict[str, Quote] = field(default_factory=dict)
+
+    def quote(self, name: str) -> Quote:
+        """What a call to the specialist `name` may cost; written once for each."""
+        if name not in self._quotes:
+            backend, turn = self.site.backend(name), self.turn
+            stated = stated_input(self.wire, self.parsed, turn)
+            self._quotes[name] = Quote(
+                backend,
+                self.crossing.wire_of(backend),
+                self.size,
+                most_output(backend, self.wire, turn),
+                self.measured[name],
+                bounded=stated and turn.max_output is not None,
+                prefix=prefix_of(turn.system),
+                stated=stated,
+                demand=self.demand(backend),
+            )
+        return self._quotes[name]
 
     def attempt(self, name: str, kind: Kind) -> RunningAttempt:
         """A call to the specialist `name`, not made yet; the kind `inspection` is a look."""
-        backend, turn = self.site.backend(name), self.turn
-        translator = self.crossing.translator(backend, self.id)
-        asked = bool(self.parsed.get("logprobs"))
-        return RunningAttempt(
-            decision=self.id,
-            kind=kind,
-            backend=backend,
-            wire=self.wire if translator is None else translator.came,
-            size=self.size,
-            most=most_output(backend, self.wire, turn),
-            bounded=self._bounded,
-            background=turn.background,
-            whole_asked=kind != "inspection" and not turn.stream,
-            store=self.store,
-            circuit=self.circuits[name],
-            lengths=self.measured[name],
-            prefix=prefix_of(turn.system),
-            stated=stated_input(self.wire, self.parsed, turn),
+        quote, turn, look = self.quote(name), self.turn, kind == "inspection"
+        translator = self.crossing.translator(quote.backend, self.id)
+        reader = AnswerReader(
+            quote.wire,
             strip_usage=turn.stream and not turn.wants_usage and translator is None,
+            strip_chances=look and self._chances(quote.backend) and not self.parsed.get("logprobs"),
+        )
+        return RunningAttempt(
+            *(self.id, kind, quote, reader, self.store, self.circuits[name]),
+            background=turn.background,
+            whole_asked=not look and not turn.stream,
             translator=translator,
-            demand=self.demand(name),
             needs=turn.needs,
-            strip_chances=kind == "inspection" and self._chances(backend) and not asked,
         )
 
     @functools.cached_property
@@ -302,10 +314,6 @@ class Caller:
     def size(self) -> int:
         """The length of the request in bytes that can become tokens."""
         return size_of(self.body, self.turn)
-
-    @functools.cached_property
-    def _bounded(self) -> bool:
-        return bounded(self.wire, self.parsed, self.turn)
 
     async def open(self, attempt: RunningAttempt) -> None:
         """Make the call and wait for its status; raises `Failed`."""
@@ -322,7 +330,7 @@ class Caller:
 
     async def _translated(self, attempt: RunningAttempt, *, stream: bool) -> None:
         """Make a translated call; one that is refused is made again without its effort, if that helps."""
-        backend, wire = attempt.backend, attempt.wire
+        backend, wire = attempt.backend, attempt.quote.wire
         whole, headers = self.crossing.body(backend, wire, stream=stream), backend.sent_headers(wire, {})
         relay = await attempt.open(wire.path, whole, headers)
         if relay.status not in UNSUPPORTED:
@@ -341,16 +349,15 @@ class Caller:
         if not attempt.streams:
             await accepted(attempt, last=True)
 
-    def demand(self, name: str) -> Demand:
-        """What the request asks of the specialist `name` beside plain tokens."""
-        backend = self.site.backend(name)
+    def demand(self, backend: Backend) -> Demand:
+        """What the request asks of a specialist beside plain tokens."""
         if self.wire.name in backend.wires and not backend.own:
             return self.turn.demand
         return demand_of(self.crossing.sent(backend))
 
     def unpriced(self, backend: Backend) -> str | None:
         """Why the worst case of a call to this specialist is not known; None if it is."""
-        return unpriced(backend, self.demand(backend.name))
+        return unpriced(backend, self.demand(backend))
 
     def costs(self, *, budget: bool) -> dict[str, Any]:
         """What `exclusions` asks about the costs of calls; `budget`: whether they are limited by one."""
@@ -358,8 +365,7 @@ class Caller:
 
     def worst_case(self, name: str) -> int:
         """Most that one call to the specialist `name` can cost, in nanodollars."""
-        backend = self.site.backend(name)
-        return backend.bound(self.size, most_output(backend, self.wire, self.turn), self.demand(name))
+        return self.quote(name).bound
 
     def worst_with(self, looked: frozenset[str], offered: Sequence[str]) -> int:
         """Most that looks at all of `looked`, and an answer by any of `offered`, can cost.
@@ -378,7 +384,7 @@ class Caller:
 
         At most `ATTEMPTS` are asked, and all fail but one. Those that cost most are counted.
         """
-        failed = [self.site.backend(name).failed_case(self.size, self.demand(name)) for name in names]
+        failed = [self.quote(name).failed_case for name in names]
         answered = [self.worst_case(name) - lost for name, lost in zip(names, failed, strict=True)]
         return sum(heapq.nlargest(ATTEMPTS, failed)) + max(answered, default=0)
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from pandora_router.gateway.generation import Profile, Settings, Site
 from pandora_router.gateway.lessons import Lessons
+from pandora_router.gateway.providers.cost_bound import Quote
 from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.gateway.request.looks import LiveLooks
 from pandora_router.gateway.request.trial import Opening
@@ -38,7 +39,7 @@ def best_single(profile: Profile | None) -> str | None:
     return single if single in router.specialists else router.default
 
 
-def single_cost(compared: RunningAttempt, answered: RunningAttempt | None) -> int:
+def single_cost(compared: Quote, answered: RunningAttempt | None, now: float) -> int:
     """What the call `compared`, which is not made, would have cost, in nanodollars.
 
     `answered` is the call that answered. If it is the same specialist, its own cost; otherwise its input
@@ -46,13 +47,13 @@ def single_cost(compared: RunningAttempt, answered: RunningAttempt | None) -> in
     yet).
     """
     if answered is None:
-        return compared.backend.cost(compared.expected())
+        return compared.expected_cost(now)
     if answered.backend.name == compared.backend.name:
         return answered.cost
-    if answered.usage is None or not answered.usage.complete:
-        return single_cost(compared, None)
-    output = min(compared.lengths.output.given(answered.usage.output), compared.most)
-    return compared.backend.cost(replace(answered.usage, output=round(output)))
+    if answered.reader.usage is None or not answered.reader.usage.complete:
+        return compared.expected_cost(now)
+    output = min(compared.lengths.output.given(answered.reader.usage.output), compared.most)
+    return compared.backend.cost(replace(answered.reader.usage, output=round(output)))
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def priced(router: Router, site: Site, known: Session | None, now: float) -> tup
 
 def after_answer(attempt: RunningAttempt, known: Session | None, now: float) -> Session:
     """What is known of a conversation after this answer; without token counts, what was known before."""
-    usage, name = attempt.usage, attempt.backend.name
+    usage, name = attempt.reader.usage, attempt.backend.name
     if usage is None or not usage.complete:
         return Session(name, tokens=0 if known is None else known.tokens)
     tokens = usage.fresh + usage.cached + usage.written + usage.output

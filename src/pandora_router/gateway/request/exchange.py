@@ -213,7 +213,7 @@ class Exchange:
             return await self._record_looks(router, offered, attempts)
 
         start = functools.partial(self.calls.attempt, kind="inspection")
-        return LiveLooks(router, names, start, record, self.calls.look, self.profile.second)
+        return LiveLooks(router, names, self.calls.quote, start, record, self.calls.look, self.profile.second)
 
     async def _record_looks(
         self, router: Router, offered: Sequence[str], attempts: Sequence[RunningAttempt]
@@ -313,7 +313,7 @@ class Exchange:
             declined=choice.declined,
             inspected=len(choice.inspected),
             inspection_cost=self.inspection_cost,
-            baseline=None if single is None else single_cost(self.calls.attempt(single, "answer"), None),
+            baseline=None if single is None else single_cost(self.calls.quote(single), None, self.begun),
             overhead=self.overhead,
             detail=choice.stored(self.parsed["model"], self.excluded, self.would_look),
             draw=self.draw,
@@ -373,7 +373,7 @@ class Exchange:
         auction = None if self.auction is None else self.auction.end(answered=status == "ok")
         single = best_single(self.profile)
         renamed = attempt.backend.name != self.chosen.specialist
-        stored = attempt.response if self.wire.stored and attempt.translator is None else None
+        stored = attempt.reader.response if self.wire.stored and attempt.translator is None else None
         following = choice.response_session(stored, self.ledger.owner) if stored else None
         pins = [session for session in (self.ledger.session, following) if session is not None]
         await self.ledger.close(
@@ -381,7 +381,7 @@ class Exchange:
             attempt,
             last,
             renamed=renamed,
-            baseline=None if single is None else single_cost(self.calls.attempt(single, "answer"), attempt),
+            baseline=None if single is None else single_cost(self.calls.quote(single), attempt, self.begun),
             response=answer.decode("utf-8", "replace") if answer and self.site.settings.bodies else None,
             pins=dict.fromkeys(pins, choice.after_answer(attempt, self.ledger.known, time.time())),
             auction=auction,

@@ -18,6 +18,7 @@ import numpy as np
 
 from pandora_router.boxes import Costs
 from pandora_router.gateway.generation import Site
+from pandora_router.gateway.providers.cost_bound import Quote
 from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.prices import USUAL_ANSWER, Cancelling, Fare, Lengths, look_fare
 from pandora_router.router import Decision, Router
@@ -63,14 +64,14 @@ class LookOutlook:
         return f"looks at {name} cost about {look}; a whole answer {whole}"
 
 
-def fare(attempt: RunningAttempt) -> Fare:
+def fare(quote: Quote, now: float) -> Fare:
     """The expected price of a look at this call, if another specialist is chosen."""
-    backend, lengths = attempt.backend, attempt.lengths
-    expected = attempt.expected(0)
+    backend, lengths = quote.backend, quote.lengths
+    expected = quote.expected(now, 0)
     prices = backend.prices.at(expected)
     prompt = backend.prices.of(expected)
     seen = lengths.seen(backend.peek.characters, backend.peek.tokens)
-    return look_fare(prices, backend.cancel, lengths, prompt, seen, attempt.most)
+    return look_fare(prices, backend.cancel, lengths, prompt, seen, quote.most)
 
 
 def starting(site: Site) -> dict[str, Lengths]:
@@ -110,19 +111,20 @@ Call = Callable[[RunningAttempt], Awaitable[None]]
 class LiveLooks:
     """The looks of one request.
 
-    names: specialists that may be looked at. start: makes the attempt of a specialist, without calling it.
-    record: writes attempts before they are made, and says whether the budget allows them. call: makes the
-    call of an attempt and waits for its status. second: what a second of waiting costs, in dollars.
+    names: specialists that may be looked at. quote: what a call to a specialist may cost. start: makes the
+    attempt of a specialist, without calling it. record: writes attempts before they are made, and says
+    whether the budget allows them. call: makes the call of an attempt and waits for its status. second: what
+    a second of waiting costs, in dollars.
     """
 
     router: Router
     names: frozenset[str]
+    quote: Callable[[str], Quote]
     start: Start
     record: Record
     call: Call
     second: float = 0.0
     attempts: dict[str, RunningAttempt] = field(default_factory=dict)
-    _made: dict[str, RunningAttempt] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     async def decide(self, prompt: str, among: Collection[str], timeout: float) -> Decision:
@@ -143,8 +145,8 @@ class LiveLooks:
         Estimates without a look cost what they cost in the fit. A router with fee weight 0 uses all costs of
         the fit, because otherwise all looks would be free.
         """
-        self._made = {name: self.start(name) for name in self.names}
-        fares = {name: fare(made) for name, made in self._made.items()}
+        now = time.time()
+        fares = {name: fare(self.quote(name), now) for name in self.names}
         prices = {name: charge.price(self.second) for name, charge in fares.items()}
         waits = {name: self.second * charge.seconds for name, charge in fares.items()}
         router, usual = self.router, self.router.costs
@@ -164,9 +166,7 @@ class LiveLooks:
         if time.monotonic() >= until:
             return Paid.too_late()
         todo = [name for name in ask.specialists if name in self.names and name not in ask.contexts]
-        attempts = {name: self._made[name] for name in todo}
-        for attempt in attempts.values():
-            attempt.begun = time.time()
+        attempts = {name: self.start(name) for name in todo}
         if attempts and not await self.record(list(attempts.values())):
             return Paid.too_late()
         self.attempts |= attempts
@@ -204,8 +204,9 @@ class LiveLooks:
 
     def _seen(self, name: str) -> str | None:
         attempt = self.attempts[name]
-        ready = self._tasks[name].done() and attempt.settled is None and attempt.glimpse is not None
-        return attempt.glimpse.context if ready and attempt.glimpse is not None else None
+        ready = self._tasks[name].done() and attempt.settled is None
+        glimpse = attempt.reader.glimpse
+        return glimpse.context if ready and glimpse is not None else None
 
     def take(self, ranked: Sequence[str]) -> tuple[tuple[str, ...], RunningAttempt | None]:
         """End all looks but that of the chosen specialist; returns the order to ask, and its attempt.

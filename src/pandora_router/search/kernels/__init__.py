@@ -1,5 +1,11 @@
 """Compiled twins of the plain code. A decision never waits for a compiler.
 
+    batch, simulate     whole searches over many queries, and simulated payoffs
+    gradient, groups    the knowledge gradient, of one box and of several opened together
+    payoffs, special    exact payoffs of committing policies, and the functions of `index`
+    neighbours          word vectors, nearest rows and sums of trees for the estimators
+    rehearsal           one call of each, so that all are compiled for what they will meet
+
     ready()   the compiled kernels if they can be had at once, else None: then the plain twins decide, alike
     warm()    compile every kernel and keep the result on disk; the only function here that takes long
 
