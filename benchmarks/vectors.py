@@ -31,8 +31,7 @@ from pandora_router.data import Free, Table
 from pandora_router.data.importers import read_folder
 from pandora_router.estimators.embedders.embedder import Embedder, Joined, default_embedder
 from pandora_router.estimators.embedders.minilm import minilm
-from pandora_router.estimators.embedders.surface import Surface
-from pandora_router.estimators.embedders.tfidf import fitted_embedder
+from pandora_router.estimators.embedders.tfidf import Surface, fitted_embedder
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.evaluate.estimates import split_of, table_of
 from pandora_router.evaluate.statistics import Split, compare

@@ -18,8 +18,13 @@ from pandora_router.estimators.embedders.embedder import (
     default_embedder,
     normalised,
 )
-from pandora_router.estimators.embedders.surface import SURFACE, Surface, surface
-from pandora_router.estimators.embedders.tfidf import TfidfSvd, fitted_embedder
+from pandora_router.estimators.embedders.tfidf import (
+    SURFACE,
+    Surface,
+    TfidfSvd,
+    fitted_embedder,
+    surface,
+)
 from pandora_router.estimators.states import embedder_from, embedder_state
 
 TEXTS = [

@@ -10,7 +10,7 @@ from benchmarks.folders import DATA, Folder, load
 from scipy.optimize import lsq_linear
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.embedders.surface import SURFACE, characters, surface
+from pandora_router.estimators.embedders.tfidf import SURFACE, characters, surface
 from pandora_router.estimators.extended import Extended
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.rewards import blend_weights

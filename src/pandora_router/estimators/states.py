@@ -101,8 +101,7 @@ def estimator_of(saved: Saved, *, embedder: Embedder | None = None) -> Predictor
 def embedder_state(embedder: Embedder) -> Saved:
     """The embedder's state: TF-IDF, surface and joined embedders complete, any other by its name."""
     from pandora_router.estimators.embedders.embedder import Cached, Joined
-    from pandora_router.estimators.embedders.surface import Surface
-    from pandora_router.estimators.embedders.tfidf import TfidfSvd
+    from pandora_router.estimators.embedders.tfidf import Surface, TfidfSvd
 
     inner = embedder.inner if isinstance(embedder, Cached) else embedder
     if isinstance(inner, TfidfSvd | Surface):
@@ -146,14 +145,10 @@ def embedder_from(saved: Saved, given: Embedder | None) -> Embedder:
         return given
     if name in _live:
         return _live[name]
-    if saved.kind == "tfidf-svd":
-        from pandora_router.estimators.embedders.tfidf import TfidfSvd
+    if saved.kind in ("tfidf-svd", "surface"):
+        from pandora_router.estimators.embedders.tfidf import Surface, TfidfSvd
 
-        return TfidfSvd.from_state(saved)
-    if saved.kind == "surface":
-        from pandora_router.estimators.embedders.surface import Surface
-
-        return Surface.from_state(saved)
+        return (TfidfSvd if saved.kind == "tfidf-svd" else Surface).from_state(saved)
     if saved.kind == "joined":
         from pandora_router.estimators.embedders.embedder import Joined
 

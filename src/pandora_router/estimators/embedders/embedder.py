@@ -233,7 +233,7 @@ class Joined:
     """The vectors of all parts, concatenated and scaled to length one.
 
     The cosine of two such vectors is the mean of the cosines of the parts where these have unit rows. A part
-    with longer or shorter rows (`surface.Surface`) counts as much as these are long.
+    with longer or shorter rows (`tfidf.Surface`) counts as much as these are long.
 
     Recent vectors are cached by a hash of the text, since the cheap and the costly estimate embed the same
     prompts.

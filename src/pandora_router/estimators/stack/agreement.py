@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pandora_router.estimators.embedders.surface import NUMBER
+from pandora_router.estimators.embedders.tfidf import NUMBER
 from pandora_router.estimators.stack.features import WORD
 from pandora_router.types import Contexts, Matrix
 

@@ -19,8 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors
-from pandora_router.estimators.embedders.surface import NUMBER, SURFACE, of_text, surface
-from pandora_router.estimators.embedders.tfidf import fitted_embedder
+from pandora_router.estimators.embedders.tfidf import (
+    NUMBER,
+    SURFACE,
+    fitted_embedder,
+    of_text,
+    surface,
+)
 from pandora_router.estimators.linear import Ridge, fit_ridge
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.states import Saved
