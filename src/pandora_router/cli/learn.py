@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -60,25 +60,26 @@ def status(metric: str, days: float, as_json: bool, store: str) -> None:
     from dataclasses import asdict
 
     from pandora_router.learn.drift import FIRST, detect
-    from pandora_router.store import versions
+    from pandora_router.store import alerts, versions
     from pandora_router.store.explored import delay, explored
     from pandora_router.store.export import surprises
     from pandora_router.store.money import dollars
 
     until = time.time()
-    rated, known, past = within(
+    rated, known, past, mixes = within(
         store,
         lambda open_: (
             surprises(open_, metric, until - days * 86_400.0, until),
             versions.versions(open_, 1),
             versions.past(open_, 1),
+            alerts.mixes(open_),
         ),
     )
     found = {name: detect(differences) for name, differences in sorted(rated.items())}
     if as_json:
         echo_json({name: asdict(drift) for name, drift in found.items()})
         return
-    for line in standing_lines(known, past):
+    for line in [*standing_lines(known, past), *mix_lines(mixes)]:
         echo(line)
     if not found:
         echo(f"No answer of the last {days:g} days was rated (metric {metric!r}). See: POST /v1/feedback")
@@ -122,6 +123,23 @@ def standing_lines(known: Sequence[Version], past: Sequence[PastTrial]) -> list[
             f"The rule is {trial.rule}." if ended is None else f"It has ended: {verdict}.",
         ]
     return lines
+
+
+def mix_lines(mixes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Whether the mix of prompts has changed, by the detector that ran last; nothing before it ran."""
+    from pandora_router.learn.drift import ALARM, FIRST
+    from pandora_router.learn.mix import MixState
+
+    if not mixes:
+        return []
+    state = MixState.from_dict(list(mixes.values())[-1])
+    novelty = f"{state.levels[0]:.0%} of known prompts are less novel than the first of these on average"
+    if state.prompts <= FIRST:
+        return [f"{state.prompts:,} prompts were compared to the known ones ({novelty}); {FIRST} are needed."]
+    return [
+        f"{state.prompts:,} prompts were compared to the known ones ({novelty}). Evidence that their mix "
+        f"has changed since: {state.evidence:,.3g}; an alarm is raised at {ALARM:,.0f}."
+    ]
 
 
 def day(at: float) -> str:
