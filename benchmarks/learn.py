@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -91,13 +92,24 @@ def ways(feedback: Feedback, python: Path) -> Mapping[str, Way]:
     return {**found, "all scores": learn_stream.scored}
 
 
-def streams(table: Table, seed: int, scored: int, requests: int) -> Stream:
-    """A fitted router, its requests and held-out prompts; nothing is rated yet."""
+def table_named(name: str, data: Path) -> Table:
+    """All prompts of a table, with the specialists and fees of its experiment, without beginnings."""
+    experiment = replace(read_experiment(EXPERIMENTS / f"{SETS[name]}.yaml"), prompts=sys.maxsize)
+    return replace(table_of(experiment, data), contexts=None)
+
+
+def parts(table: Table, seed: int, scored: int, requests: int) -> tuple[Table, Table, Table]:
+    """Scored prompts, the requests of a stream in their order, and held-out prompts."""
     rng = np.random.default_rng([seed, 27])
     order = rng.permutation(np.flatnonzero(np.isfinite(table.score).all(axis=1)))
     requests = min(requests, int(SHARE * (len(order) - scored)))
     known, fresh = table.rows(order[:scored]), table.rows(order[scored : scored + requests])
-    held = table.rows(order[scored + requests : scored + requests + HELD])
+    return known, fresh, table.rows(order[scored + requests : scored + requests + HELD])
+
+
+def streams(table: Table, seed: int, scored: int, requests: int) -> Stream:
+    """A fitted router, its requests and held-out prompts; nothing is rated yet."""
+    known, fresh, held = parts(table, seed, scored, requests)
     router = Router.fit(resplit(known, seed=seed), policy=Never())
     nothing = np.zeros(fresh.score.shape, dtype=bool)
     return Stream(router, fresh, held, nothing, Feedback(0.0), seed)
@@ -152,8 +164,7 @@ def measured(table: Table, asked: argparse.Namespace) -> dict[str, dict[str, lis
 def of_table(name: str, asked: argparse.Namespace) -> tuple[dict[str, dict[str, list[Any]]], str]:
     """The streams and the trials of one table, in a process of its own."""
     begun, embedder.REMEMBERED = time.process_time(), VECTORS
-    experiment = read_experiment(EXPERIMENTS / f"{SETS[name]}.yaml")
-    table = replace(table_of(experiment, asked.data), contexts=None)
+    table = table_named(name, asked.data)
     made = measured(table, asked), learn_trials.line(name, table, asked.scored)
     print(f"{name}: {time.process_time() - begun:.0f} s of CPU, rivals apart", flush=True)
     return made

@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pandora_router.data import Table
+from pandora_router.estimators.extended import neighbours_of
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.learn.evidence import Evidence, difference, largest, verdict
 from pandora_router.learn.exploration import COIN, Exploration
-from pandora_router.learn.refit import primed, refit
+from pandora_router.learn.refit import refit
 from pandora_router.router import Router
 
 BLOCKS = 8
@@ -72,9 +73,11 @@ class Outcome:
 
 
 def worths(router: Router, prompts: Sequence[str]) -> Floats:
-    """The worth of each specialist for each prompt when nothing is bought (n, M), by `Router.route_batch`."""
-    decisions = router.route_batch(prompts)
-    return np.array([[decision.worth[name] for name in router.specialists] for decision in decisions])
+    """The worth of each specialist for each prompt when nothing is bought (n, M).
+
+    That of the decisions of `Router.route_batch`, without making a decision for each prompt.
+    """
+    return np.asarray(router.signal.batch(router.cheap.predict(prompts), router.costs).mean)
 
 
 def frozen(stream: Stream) -> Outcome:
@@ -126,7 +129,7 @@ class _Learner:
         self.reward = stream.fresh.reward
         self.told = {"explored": 0, "lost": 0.0, "promoted": 0, "dropped": 0}
         self.waiting: list[tuple[int, float, float, bool]] = []
-        self.knowledge = Exploration.of(primed(_neighbours(stream.router)))
+        self.knowledge = Exploration.of(stream.router.cheap)
 
     def run(self) -> Outcome:
         for block in _blocks(len(self.asked)):
@@ -200,7 +203,7 @@ class _Learner:
         made = refit(
             self.stream.router, replace(fresh, score=score).rows(known), complaints=self.corrected
         ).router
-        self.knowledge = Exploration.of(primed(made.cheap))  # type: ignore[arg-type]
+        self.knowledge = Exploration.of(made.cheap)
         if self.least is None:
             self.serving = made
         elif self.candidate is None:
@@ -246,5 +249,6 @@ def _blocks(count: int) -> list[Ints]:
 
 
 def _neighbours(router: Router) -> Neighbours:
-    assert isinstance(router.cheap, Neighbours)
-    return router.cheap
+    known = neighbours_of(router.cheap)
+    assert known is not None
+    return known

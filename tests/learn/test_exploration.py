@@ -10,7 +10,6 @@ import pytest
 from pandora_router import Never, Router
 from pandora_router.estimators.pooled import Pooled
 from pandora_router.learn.exploration import COUNTS, HALF_NORMAL, SHARE, Exploration, gains
-from pandora_router.learn.refit import primed
 from pandora_router.search import kernels
 from tests.learn.test_pooled import NOISE, prompts
 from tests.support.routers import QUICK
@@ -23,7 +22,7 @@ def known() -> Exploration:
     reward[10:, 2] = np.nan  # little is known of the third
     law = Pooled.fit(units, reward, NOISE)
     rows = prompts(12, seed=3)[0]
-    return Exploration(law, law.features(rows), law.predict(rows))
+    return Exploration(law, law.features(rows), law.predict(rows), np.full(3, SHARE))
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +127,7 @@ def test_what_is_expected_of_rare_ratings_is_the_covariance_of_a_noisier_answer(
 
 def test_newest_prompts_of_a_router_stand_for_those_to_come() -> None:
     router = Router.fit(generate(n=200, seed=1), costly=QUICK, policy=Never())
-    made = Exploration.of(primed(router.cheap))  # type: ignore[arg-type]
+    made = Exploration.of(router.cheap)
     assert made.worth.shape == (64, 3)
     assert made.features.shape[0] == 64
     assert np.isfinite(made.worth).all()

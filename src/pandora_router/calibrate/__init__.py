@@ -24,7 +24,7 @@ from pandora_router.calibrate.choose import (
     guard,
 )
 from pandora_router.calibrate.diagnostics import Check, check, cross_check
-from pandora_router.calibrate.extend import extend
+from pandora_router.calibrate.extend import extend, extend_unscored
 from pandora_router.calibrate.means import CheapMean, RidgeMean
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.samples import EmpiricalDraws, FittedDraws, FittedNeighbours, NeighbourSignal
@@ -64,6 +64,7 @@ __all__ = [
     "check",
     "cross_check",
     "extend",
+    "extend_unscored",
     "guard",
     "load",
     "save",

@@ -9,6 +9,8 @@ specialists ("colleagues"). Their parameters do not change at all:
                  colleagues' average, scaled down if needed so that the matrix stays a correlation matrix
     laws, slope  those of the pool, with the newcomer's own classes of the mean, and laws of its own if every
                  specialist has its own
+
+A newcomer without any score (`extend_unscored`) has the averages themselves.
 """
 
 from __future__ import annotations
@@ -34,7 +36,15 @@ def extend(signal: FittedSignal, readings: Readings) -> FittedSignal:
 
     G must have the newcomer's column; NaN cells of colleagues are not used for the correlation.
     """
-    mean = _linear(signal, readings)
+    mean = _linear(signal)
+    boxes = len(mean.intercept)
+    if readings.cheap.shape[1] != boxes + 1:
+        raise UsageError(
+            "cheap estimates",
+            expected=f"{boxes + 1} columns: the {boxes} known specialists, then the new one",
+            came=f"{readings.cheap.shape[1]}",
+            do="Add one specialist at a time.",
+        )
     rows = ~np.isnan(readings.costly[:, -1])
     if rows.sum() < 8:
         raise UsageError(
@@ -55,6 +65,40 @@ def extend(signal: FittedSignal, readings: Readings) -> FittedSignal:
     if signal.laws is not None:
         extended = replace(extended, laws=_new_laws(signal.laws, mu, error, scale))
     return extended
+
+
+def extend_unscored(signal: FittedSignal) -> FittedSignal:
+    """The model with one more specialist of which nothing is known, in the last column of F and G.
+
+    Its means differ from its cheap estimate as those of its colleagues do on average from theirs:
+    m_new = f_new + mean over k of (m_k - f_k). All else is the average of the colleagues.
+    """
+    boxes = len(_linear(signal).intercept)
+    scale, correlation, laws = signal.scale, signal.correlation, signal.laws
+    grown = Scale(
+        np.vstack([scale.coefficients, scale.coefficients.mean(axis=0)]),
+        *(np.append(part, part.mean()) for part in (scale.centre, scale.spread, scale.lowest, scale.highest)),
+    )
+    if correlation is not None:
+        correlation = _with_row(correlation, np.full(boxes, _usual(correlation.matrix)))
+    if laws is not None:
+        own = laws.quantiles.reshape(boxes, -1, laws.quantiles.shape[1]).mean(axis=0) if laws.own else []
+        quantiles = np.vstack([laws.quantiles, own]) if laws.own else laws.quantiles
+        laws = Laws(quantiles, np.vstack([laws.edges, laws.edges.mean(axis=0)]))
+    decided = _average_column(signal.decided) if isinstance(signal.decided, Linear) else None
+    return FittedSignal(
+        _average_column(_linear(signal)), grown, correlation, laws, slope=signal.slope, decided=decided
+    )
+
+
+def _average_column(mean: Linear) -> Linear:
+    """The mean with one column more: its own f, and what the colleagues add to theirs on average."""
+    boxes = len(mean.intercept)
+    weights = np.eye(boxes + 1)
+    weights[:boxes, :boxes] = mean.weights
+    weights[:boxes, -1] = (mean.weights - np.eye(boxes)).mean(axis=1)
+    intercept, strength = (np.append(part, part.mean()) for part in (mean.intercept, mean.strength))
+    return Linear(weights, intercept, strength)
 
 
 def _new_laws(laws: Laws, mu: Vector, error: Vector, scale: Scale) -> Laws:
@@ -79,7 +123,7 @@ def _new_decided(signal: FittedSignal, fitted: Linear) -> Linear | None:
     return Linear(weights, intercept, strength)
 
 
-def _linear(signal: FittedSignal, readings: Readings) -> Linear:
+def _linear(signal: FittedSignal) -> Linear:
     """The colleagues' mean, refusing what cannot be extended."""
     if not isinstance(signal.mean, Linear):
         raise UsageError(
@@ -87,14 +131,6 @@ def _linear(signal: FittedSignal, readings: Readings) -> Linear:
             expected="one whose mean is linear (RidgeMean or CheapMean)",
             came=type(signal.mean).__name__,
             do="Fit the model anew with all specialists.",
-        )
-    boxes = len(signal.mean.intercept)
-    if readings.cheap.shape[1] != boxes + 1:
-        raise UsageError(
-            "cheap estimates",
-            expected=f"{boxes + 1} columns: the {boxes} known specialists, then the new one",
-            came=f"{readings.cheap.shape[1]}",
-            do="Add one specialist at a time.",
         )
     return signal.mean
 
@@ -136,9 +172,8 @@ def _new_scale(scale: Scale, mu: Vector, error: Vector) -> Scale:
 
 def _new_row(correlation: Correlation, colleagues: Matrix, newcomer: Vector) -> Correlation:
     """The correlation with one row and column more."""
-    matrix = correlation.matrix
-    boxes = len(matrix)
-    usual = (matrix.sum() - boxes) / (boxes * (boxes - 1)) if boxes > 1 else 0.0
+    usual = _usual(correlation.matrix)
+    boxes = len(correlation.matrix)
     row = np.full(boxes, usual)
     for j in range(boxes):
         both = ~np.isnan(colleagues[:, j])
@@ -146,6 +181,18 @@ def _new_row(correlation: Correlation, colleagues: Matrix, newcomer: Vector) -> 
         size = np.sqrt((x**2).sum() * (y**2).sum())
         if size > 0.0:
             row[j] = (both.sum() * (x @ y) / size + BELIEF * usual) / (both.sum() + BELIEF)
+    return _with_row(correlation, row)
+
+
+def _usual(matrix: Matrix) -> float:
+    """The average correlation of two colleagues."""
+    boxes = len(matrix)
+    return float((matrix.sum() - boxes) / (boxes * (boxes - 1))) if boxes > 1 else 0.0
+
+
+def _with_row(correlation: Correlation, row: Vector) -> Correlation:
+    """The correlation with `row` as that of the newcomer, scaled down where that is needed."""
+    matrix = correlation.matrix
     if correlation.factor is not None:
         return _new_loading(correlation, row)
     explained = float(row @ np.linalg.pinv(matrix, hermitian=True) @ row)

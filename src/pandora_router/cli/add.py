@@ -1,4 +1,4 @@
-"""`pandora add`: one more specialist for a fitted router, from a few dozen scored prompts."""
+"""`pandora add`: one more specialist for a fitted router, from a few dozen scored prompts or from none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pandora_router.router.artifact import KIND
 
 @click.command()
 @click.argument("name")
-@click.argument("scores", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("scores", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @ROUTER
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write.")
 @click.option("--prompt-column", default="prompt", show_default=True, help="Column of prompts.")
@@ -33,7 +33,7 @@ from pandora_router.router.artifact import KIND
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
 def add(
     name: str,
-    scores: Path,
+    scores: Path | None,
     artifact: Path,
     output: Path,
     prompt_column: str,
@@ -51,9 +51,14 @@ def add(
     router was fitted on. At least 16 rows are needed, a few dozen are better; prompts that the router was not
     fitted on are best. The estimates for the other specialists do not change.
 
+    Without SCORES the newcomer is taken for an average colleague that costs --fee. With
+    `learn: {explore: {budget: 5}}` the gateway asks it where that teaches more than it loses; from ratings of
+    its answers `pandora learn refit` learns what it is good at.
+
     \b
     Examples:
       pandora add newcomer scores.csv --fee 0.002 -r router -o router2
+      pandora add newcomer --fee 0.002 -r router -o router2
       pandora add newcomer scores.parquet --fee-column usd --score-column correct -r router -o router2 --json
     """
     if (fee is None) == (fee_column is None):
@@ -63,8 +68,26 @@ def add(
             came="neither" if fee is None else "both",
             do="If answers cost nothing, say --fee 0.",
         )
-    folders.check_output(output, KIND, replace=replace, inputs=[scores, artifact])
+    inputs = [artifact] if scores is None else [scores, artifact]
+    folders.check_output(output, KIND, replace=replace, inputs=inputs)
     router = open_router(artifact)
+    if scores is None:
+        if fee is None:
+            raise UsageError(
+                "the fee of an answer", expected="--fee NUMBER", came=f"--fee-column {fee_column}",
+                do="Name a file of scores too, or say --fee.",
+            )  # fmt: skip
+        grown = router.add_unscored(name, fee, inspection_cost=inspection_cost)
+        grown.save(output, replace=replace)
+        if as_json:
+            echo_json({"output": str(output), "id": grown.id, **grown.record.added[-1]})
+            return
+        echo(
+            f"{name}: no score is known, so it is taken for an average colleague at a fee of {fee:g}. "
+            f"Written to {output} ({len(grown.specialists)} specialists). "
+            "Next: name it in serve.router, with learn: {explore: {budget: 5}}"
+        )
+        return
     with SlowProgress() as progress:
         progress(f"reading {scores}", 0, 2)
         rows = list(enumerate(source_of(scores).rows(), start=1))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pandora_router.cli.console import Screen, echo, echo_json, table
 from pandora_router.cli.keys import CONFIG, store_option, within
-from pandora_router.cli.label import label
+from pandora_router.cli.label import label, shadow
 from pandora_router.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def learn() -> None:
       pandora learn promote                            # serve it; or let `learn: {promote: veto}` do that
       pandora learn rollback                           # serve the router of before
       pandora learn label                              # buy complete scores of some logged prompts
+      pandora learn shadow                             # would an observing router have chosen better?
     """
 
 
@@ -60,25 +61,26 @@ def status(metric: str, days: float, as_json: bool, store: str) -> None:
     from dataclasses import asdict
 
     from pandora_router.learn.drift import FIRST, detect
-    from pandora_router.store import versions
+    from pandora_router.store import alerts, versions
     from pandora_router.store.explored import delay, explored
     from pandora_router.store.export import surprises
     from pandora_router.store.money import dollars
 
     until = time.time()
-    rated, known, past = within(
+    rated, known, past, mixes = within(
         store,
         lambda open_: (
             surprises(open_, metric, until - days * 86_400.0, until),
             versions.versions(open_, 1),
             versions.past(open_, 1),
+            alerts.mixes(open_),
         ),
     )
     found = {name: detect(differences) for name, differences in sorted(rated.items())}
     if as_json:
         echo_json({name: asdict(drift) for name, drift in found.items()})
         return
-    for line in standing_lines(known, past):
+    for line in [*standing_lines(known, past), *mix_lines(mixes)]:
         echo(line)
     if not found:
         echo(f"No answer of the last {days:g} days was rated (metric {metric!r}). See: POST /v1/feedback")
@@ -122,6 +124,23 @@ def standing_lines(known: Sequence[Version], past: Sequence[PastTrial]) -> list[
             f"The rule is {trial.rule}." if ended is None else f"It has ended: {verdict}.",
         ]
     return lines
+
+
+def mix_lines(mixes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Whether the mix of prompts has changed, by the detector that ran last; nothing before it ran."""
+    from pandora_router.learn.drift import ALARM, FIRST
+    from pandora_router.learn.mix import MixState
+
+    if not mixes:
+        return []
+    state = MixState.from_dict(list(mixes.values())[-1])
+    novelty = f"{state.levels[0]:.0%} of known prompts are less novel than the first of these on average"
+    if state.prompts <= FIRST:
+        return [f"{state.prompts:,} prompts were compared to the known ones ({novelty}); {FIRST} are needed."]
+    return [
+        f"{state.prompts:,} prompts were compared to the known ones ({novelty}). Evidence that their mix "
+        f"has changed since: {state.evidence:,.3g}; an alarm is raised at {ALARM:,.0f}."
+    ]
 
 
 def day(at: float) -> str:
@@ -325,3 +344,4 @@ def refit(
 
 
 learn.add_command(label)
+learn.add_command(shadow)

@@ -43,6 +43,7 @@ from pandora_router.gateway.generation import (
 from pandora_router.gateway.http.app import Gateway
 from pandora_router.gateway.incumbent import lined_up
 from pandora_router.gateway.providers.backend import ABILITIES, Backend
+from pandora_router.learn.mix import Mix
 from pandora_router.learn.pace import Pace
 from pandora_router.prices import Tariff
 from pandora_router.router import Router
@@ -139,7 +140,8 @@ class ServePlan:
         parts = (backends, chosen, router, profiles, second, market, pace, candidate)
         promised = () if router is None else promises(config)
         lessons = config.learn.lessons(router, market)
-        return Site(*parts, lessons=lessons, promises=promised, hash=content)
+        mix = None if router is None else Mix.of(router.cheap)
+        return Site(*parts, lessons=lessons, mix=mix, promises=promised, hash=content)
 
     def mount(self, gateway: Gateway, closing: ExitStack) -> None:
         """Add the dashboard to the gateway."""
@@ -214,6 +216,11 @@ def mount_dashboard(url: str, gateway: Gateway, closing: ExitStack) -> None:
             bodies=site.settings.bodies,
             right_answer=worth_of(site.router),
             curve=None if site.router is None else measured_curve(site.router),
+            profiles={
+                f"auto@{name}": worth
+                for name, profile in site.profiles.items()
+                if (worth := worth_of(profile.router)) is not None
+            },
             looks=[outlook.sentence for outlook in gateway.outlooks()],
             promises=site.promises,
             metric=site.settings.learning.metric,

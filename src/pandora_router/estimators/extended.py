@@ -1,8 +1,12 @@
-"""A fitted estimator with a new specialist, from a few dozen scored prompts, without refitting the others.
+"""A fitted estimator with a new specialist, without refitting the others.
 
-The newcomer's estimate is a ridge regression of its rewards on the estimates for the other specialists: these
-say how hard the prompt is, and which specialists the newcomer resembles. The penalty is chosen by
-cross-validation on the scored prompts; the largest one in the grid makes the estimate nearly constant.
+`Extended`: from a few dozen scored prompts. The newcomer's estimate is a ridge regression of its rewards on
+the estimates for the other specialists: these say how hard the prompt is, and which specialists the newcomer
+resembles. The penalty is chosen by cross-validation on the scored prompts; the largest one in the grid makes
+the estimate nearly constant.
+
+`Unscored`: from nothing but its fee. The linear model (`estimators.pooled`) takes it for one of its
+colleagues until answers of it are rated.
 """
 
 from __future__ import annotations
@@ -16,12 +20,16 @@ from numpy.typing import ArrayLike
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder
-from pandora_router.estimators.estimator import Predictor, unseen
+from pandora_router.estimators.estimator import Predictor, PromptsOnly, unseen
 from pandora_router.estimators.linear import Ridge, fit_ridge, grouped_folds
+from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.estimators.pooled import Blended, Pooled
 from pandora_router.estimators.rewards import checked_reward
 from pandora_router.estimators.states import Saved, estimator_of, write
 from pandora_router.types import Contexts, Matrix
 
+COMMON = 4.0
+"""The mean estimate over specialists is scaled up by this, so that it is hardly penalised."""
 PENALTIES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0, 1e5)
 
 
@@ -56,6 +64,13 @@ class Extended:
         folds = grouped_folds(scored, 8, seed)
         head, _ = fit_ridge(_features(unseen(base, scored)), matrix[present], folds, PENALTIES)
         return cls(base, newcomer, head)
+
+    @classmethod
+    def like_colleagues(cls, base: Predictor, newcomer: str, above: float) -> Extended:
+        """The newcomer's estimate is the mean of the others' plus `above`: nothing is known of it."""
+        weights = np.zeros((len(base.specialists) + 1, 1))
+        weights[0] = 1.0 / COMMON
+        return cls(base, newcomer, Ridge(weights, np.array([above])))
 
     @property
     def specialists(self) -> tuple[str, ...]:
@@ -101,7 +116,92 @@ class Extended:
         return write(folder, self.state())
 
 
+@dataclass(frozen=True)
+class Unscored(PromptsOnly):
+    """The estimator `base` with `newcomers`, which had no score of any known prompt when they joined.
+
+    linear: the linear model of all specialists, the newcomers last. It alone estimates these.
+    """
+
+    base: Neighbours | Blended
+    newcomers: tuple[str, ...]
+    linear: Pooled
+
+    @classmethod
+    def of(cls, cheap: Predictor, newcomer: str, above: float) -> Unscored:
+        """`cheap` with one newcomer more, whose mean reward is that of the others plus `above`.
+
+        Raises `UsageError` if the estimates do not come from neighbours, or if these know too little.
+        """
+        known = neighbours_of(cheap)
+        if known is None or not isinstance(cheap, Neighbours | Blended | Unscored):
+            raise strange(cheap)
+        base, earlier = (cheap.base, cheap.newcomers) if isinstance(cheap, Unscored) else (cheap, ())
+        linear = Pooled.of(known) if isinstance(cheap, Neighbours) else cheap.linear
+        return cls(base, (*earlier, newcomer), linear.joined(float(linear.level.mean()) + above))
+
+    @property
+    def embedder(self) -> Embedder:
+        """That of the base."""
+        return self.base.embedder
+
+    @property
+    def specialists(self) -> tuple[str, ...]:
+        """The specialists of the base, then the newcomers."""
+        return (*self.base.specialists, *self.newcomers)
+
+    def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
+        """Estimated rewards (prompts, specialists); `contexts` is ignored."""
+        return np.hstack([self.base.predict(prompts), self.expected(prompts)])
+
+    def predict_unseen(self, prompts: Sequence[str]) -> Matrix:
+        """As `predict`, but prompts known to the base are predicted as if they were new to it."""
+        return np.hstack([self.base.predict_unseen(prompts), self.expected(prompts)])
+
+    def expected(self, prompts: Sequence[str]) -> Matrix:
+        """Estimated rewards (prompts, newcomers) of the newcomers alone."""
+        known = neighbours_of(self)
+        assert known is not None
+        units = known.units(self.embedder.embed(prompts))
+        return self.linear.predict(units)[:, -len(self.newcomers) :]
+
+    def state(self) -> Saved:
+        """The state to save; `from_state` restores it."""
+        parts = {"base": self.base.state(), "linear": self.linear.state()}
+        return Saved("unscored", {"newcomers": list(self.newcomers)}, {}, parts=parts)
+
+    @classmethod
+    def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> Unscored:
+        """What `state` returned; `embedder` only if it was a callable or remote."""
+        state = saved.of_kind("unscored")
+        base = estimator_of(state.parts["base"], embedder=embedder)
+        if not isinstance(base, Neighbours | Blended):
+            raise strange(base)
+        return cls(base, tuple(state.settings["newcomers"]), Pooled.from_state(state.parts["linear"]))
+
+    def save(self, folder: Path | str) -> Path:
+        """Write the estimator to `folder`, atomically; an estimator already there is replaced."""
+        return write(folder, self.state())
+
+
+def neighbours_of(cheap: object) -> Neighbours | None:
+    """The neighbours of the fit in a cheap estimate; None if it is not made of neighbours."""
+    base = cheap.base if isinstance(cheap, Unscored) else cheap
+    before = base.before if isinstance(base, Blended) else base
+    return before if isinstance(before, Neighbours) else None
+
+
+def strange(cheap: object) -> UsageError:
+    """Why a router with this cheap estimate cannot learn from a log."""
+    return UsageError(
+        "learning from a log",
+        expected="a router whose cheap estimate is made of neighbours",
+        came=type(cheap).__name__,
+        do="Leave fit.cheap out and fit again.",
+    )
+
+
 def _features(others: Matrix) -> Matrix:
     """Mean estimate over specialists (scaled up, so hardly penalised), and each estimate minus that mean."""
     common = others.mean(axis=1, keepdims=True)
-    return np.hstack([4.0 * common, others - common])
+    return np.hstack([COMMON * common, others - common])

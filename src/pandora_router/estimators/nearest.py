@@ -1,4 +1,4 @@
-"""Nearest known rows by cosine: exact search in bounded memory, and the graph used above 100,000 rows.
+"""Nearest known rows by cosine: exact search in bounded memory, and the graph used above 50,000 rows.
 
 Each search has `nearest(queries, k)`, which returns row numbers (queries, k), nearest first. Exact search
 (`Exact`, and `Packed` for wide vectors) resolves ties to the lowest row number. The graph (`Edges`)
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
 
-EXACT_UP_TO = 100_000
+EXACT_UP_TO = 50_000
 STEPS = np.float32(4000.0)  # parts of 1 in which vectors are compared; its square is below 2^24
 
 

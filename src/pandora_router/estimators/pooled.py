@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors
 from pandora_router.estimators.estimator import PromptsOnly
 from pandora_router.estimators.neighbours import Neighbours
@@ -29,8 +30,12 @@ MOST = 1000
 """Weights of all specialists together, above which fewer components are used: updates take its square."""
 SHARED, OWN = 0.1, 0.03
 """Prior variances tc and ts of a weight, where there are too few complete prompts to choose them."""
-ENOUGH = 100
+ENOUGH = 1000
 """Complete prompts from which on tc and ts are chosen by their likelihood."""
+FEWEST = 30
+"""Complete known prompts below which residuals say nothing about each other."""
+LARGEST = 5000
+"""Complete known prompts on which residuals are measured."""
 GRID = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 
@@ -68,6 +73,11 @@ class Pooled:
         )
         prior = likeliest(law.features(units[complete]), reward[complete] - level, noise)
         return replace(law, prior=prior)._given(law.features(units), reward - level)
+
+    @classmethod
+    def of(cls, known: Neighbours) -> Pooled:
+        """The law given the rewards that `known` has; raises `UsageError` if too few of them are complete."""
+        return cls.fit(known.units(), known.reward, noise_parts(residual_covariance(known)))
 
     def _given(self, phi: Matrix, residual: Matrix) -> Pooled:
         """The law after prompts with these features and rewards minus levels, from the prior."""
@@ -182,6 +192,34 @@ def likeliest(phi: Matrix, residual: Matrix, noise: tuple[float, float]) -> tupl
     ts = max(GRID, key=lambda own: likelihood(contrasts, specialists - 1, own, ss))
     tc = max(GRID, key=lambda shared: likelihood(common, 1, specialists * shared + ts, specialists * sc + ss))
     return tc, ts
+
+
+def residual_covariance(cheap: Neighbours) -> Matrix:
+    """The covariance (M, M) of rewards around left-out estimates, on known prompts with every reward.
+
+    Of more than `LARGEST` such prompts a sample is taken.
+    """
+    whole = np.flatnonzero(np.isfinite(cheap.reward).all(axis=1))
+    rows = np.sort(np.random.default_rng(0).permutation(whole)[:LARGEST])
+    complete = cheap.reward[rows] - cheap.leave_one_out_each([cheap.k], rows)[0]
+    if len(complete) < FEWEST:
+        raise UsageError(
+            "learning from a log",
+            expected=f"{FEWEST} or more known prompts with a score of every specialist",
+            came=f"{len(complete):,}",
+            do="Collect answers of all specialists to some prompts, and fit on them first.",
+        )
+    return np.asarray(np.cov(complete.T).reshape(len(cheap.specialists), -1))
+
+
+def noise_parts(covariance: Matrix) -> tuple[float, float]:
+    """The shared and the own part (sc, ss) of the residuals of one prompt, from their covariance (M, M)."""
+    count = len(covariance)
+    own = float(np.trace(covariance)) / count
+    if count == 1:
+        return 0.0, max(own, 1e-6)
+    shared = (float(covariance.sum()) - own * count) / (count * (count - 1))
+    return max(shared, 0.0), max(own - max(shared, 0.0), 1e-6)
 
 
 @dataclass(frozen=True)

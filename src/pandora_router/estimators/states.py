@@ -50,6 +50,7 @@ KINDS = {
     "boosted": ("stack.boosted", "Boosted"),
     "transformer": ("transformer.served", "Served"),
     "extended": ("extended", "Extended"),
+    "unscored": ("extended", "Unscored"),
     "sets": ("set_layer", "SetEstimate"),
     "blended": ("pooled", "Blended"),
 }

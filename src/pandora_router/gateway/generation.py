@@ -15,6 +15,7 @@ from pandora_router.bidding.auctioneer import Auctioneer
 from pandora_router.errors import UsageError
 from pandora_router.gateway.lessons import Lessons
 from pandora_router.gateway.providers.backend import Backend
+from pandora_router.learn.mix import Mix
 from pandora_router.learn.pace import Pace
 from pandora_router.prices import Lengths
 from pandora_router.router import Router
@@ -151,7 +152,8 @@ class Site:
     `market` every routed request is an auction; the router then says what the platform believes. With
     `paced` the router of `auto` is replaced every few seconds. `candidate` is on trial beside it.
     `distrust` moves the worth of specialists that no longer earn what the router expects, by router and name.
-    `lessons` says which requests are asked for what they teach; None if none is. `promises` are those of
+    `lessons` says which requests are asked for what they teach; None if none is. `mix` is that of the prompts
+    that the router knows, to which requests are compared, if they are. `promises` are those of
     goals, to be held against live requests.
     """
 
@@ -165,6 +167,7 @@ class Site:
     candidate: Challenger | None = None
     distrust: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     lessons: Lessons | None = None
+    mix: Mix | None = None
     promises: tuple[Promise, ...] = ()
     generation: int = 0
     hash: str = ""

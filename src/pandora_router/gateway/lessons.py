@@ -14,10 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.estimators.pooled import Blended
+from pandora_router.estimators.extended import neighbours_of
 from pandora_router.learn.exploration import Exploration, LessonPrice
-from pandora_router.learn.refit import primed, strange
 from pandora_router.router import Router
 from pandora_router.store import explored
 from pandora_router.store.money import dollars, period_bounds
@@ -48,9 +46,7 @@ class Lessons:
     @classmethod
     def of(cls, router: Router, budget: float, metric: str = "reward") -> Lessons:
         """For a router whose cheap estimate is made of neighbours; raises `UsageError` for others."""
-        if not isinstance(router.cheap, Neighbours | Blended):
-            raise strange(router.cheap)
-        return cls(router, Exploration.of(primed(router.cheap)), budget, metric)
+        return cls(router, Exploration.of(router.cheap), budget, metric)
 
     async def refresh(self, store: Store, now: float) -> None:
         """Read from the store what was spent this month, and how many answers were rated in the last week."""
@@ -89,8 +85,7 @@ class Lessons:
         self.left -= float(self.router.fees[column])
 
     def _features(self, prompt: str) -> Vector:
-        cheap = self.router.cheap
-        assert isinstance(cheap, Neighbours | Blended)
-        before = cheap.before if isinstance(cheap, Blended) else cheap
-        units = before.units(cheap.embedder.embed([prompt]))
+        known = neighbours_of(self.router.cheap)
+        assert known is not None
+        units = known.units(known.embedder.embed([prompt]))
         return np.asarray(self.known.law.features(units)[0], dtype=np.float64)

@@ -5,6 +5,7 @@
     evidence     whether a candidate is better than the serving router, read at any time
     pace         the worth of a right answer at which a budget lasts
     drift        detects that a specialist earns more or less than was expected of it
+    mix          detects that the mix of prompts has changed
 
 The drivers are in `cli` (`pandora learn`) and `gateway` (budgets, trials, alarms).
 """

@@ -32,6 +32,12 @@ ALARM = 10_000.0
 """Value of the detector at which it raises an alarm."""
 
 
+def bet(wealth: tuple[float, ...], moved: float) -> tuple[float, ...]:
+    """M of each sign and bet after a value that is `moved` away from its level."""
+    factors = [1.0 + lam * (sign * moved - TOLERANCE) for sign in (-1.0, 1.0) for lam in BETS]
+    return tuple((m + 1.0) * max(by, 0.0) for m, by in zip(wealth, factors, strict=True))
+
+
 @dataclass(frozen=True)
 class DriftState:
     """The detector after some rated answers of one specialist. `after` returns the state after one more.
@@ -86,10 +92,8 @@ class DriftState:
         if self.answers < FIRST:
             return replace(self, answers=self.answers + 1, total=self.total + value)
         moved = value - self.level
-        factors = [1.0 + bet * (sign * moved - TOLERANCE) for sign in (-1.0, 1.0) for bet in BETS]
-        wealth = tuple((m + 1.0) * max(by, 0.0) for m, by in zip(self.wealth, factors, strict=True))
         recent = (*self.recent[-RECENT + 1 :], moved)
-        return replace(self, answers=self.answers + 1, wealth=wealth, recent=recent)
+        return replace(self, answers=self.answers + 1, wealth=bet(self.wealth, moved), recent=recent)
 
     def alarmed(self) -> DriftState:
         """The state after an alarm was raised: what has changed is in `shift`, and all else starts again."""

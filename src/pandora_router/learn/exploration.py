@@ -6,7 +6,8 @@ specialist k at a later prompt x' has moved by a normal variable of standard dev
 
     b_k(x') = 1/3 phi(x')' P_km phi / sqrt(phi' P_mm phi + s / n),
 
-where 1/3 is the weight of the linear model in what a router decides on after a refit. The neighbours of
+where 1/3 is the weight of the linear model in what a router decides on after a refit; for a newcomer that has
+no score of a known prompt it is 1, because the linear model alone estimates it. The neighbours of
 completed rows move too, so this is rather too little: exploring for knowledge that nobody will use costs.
 
 With a_k(x') the estimates of today, the next prompt gains by that knowledge
@@ -26,6 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pandora_router.estimators.embedders.embedder import Vectors
+from pandora_router.estimators.extended import Unscored, neighbours_of, strange
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.pooled import Blended, Pooled
 from pandora_router.search import kernels
@@ -62,23 +64,33 @@ class Exploration:
     """What is known of specialists, and the prompts for which it will be used.
 
     law: the linear model. features (R, 1 + K) and worth (R, M): of recent prompts, their features and
-    expected rewards.
+    expected rewards. share (M,): how much of a movement of the linear model reaches a decision.
     """
 
     law: Pooled
     features: Matrix
     worth: Matrix
+    share: Vector
 
     @classmethod
-    def of(cls, cheap: Blended, seed: int = 0) -> Exploration:
-        """For the cheap estimate of a refitted router, with `RECENT` of its newest known prompts."""
-        known = cheap.after
+    def of(cls, cheap: object, seed: int = 0) -> Exploration:
+        """For the cheap estimate of a router, with `RECENT` of its newest known prompts.
+
+        Raises `UsageError` if it is not made of neighbours, or if these know too little.
+        """
+        base = cheap.base if isinstance(cheap, Unscored) else cheap
+        known = base.after if isinstance(base, Blended) else neighbours_of(base)
+        if known is None:
+            raise strange(cheap)
+        law = cheap.linear if isinstance(cheap, Blended | Unscored) else Pooled.of(known)
         newest = np.arange(max(len(known.reward) - NEWEST, 0), len(known.reward))
         rows = np.sort(np.random.default_rng(seed).permutation(newest)[:RECENT])
         units = _units(known, rows)
-        worth = np.mean([known.leave_one_out_each([known.k], rows)[0], cheap.linear.predict(units)], axis=0)
-        features = np.ascontiguousarray(cheap.linear.features(units), dtype=np.float64)
-        return cls(cheap.linear, features, np.ascontiguousarray(worth, dtype=np.float64))
+        worth, old = law.predict(units), len(known.specialists)
+        worth[:, :old] = (known.leave_one_out_each([known.k], rows)[0] + worth[:, :old]) / 2.0
+        features = np.ascontiguousarray(law.features(units), dtype=np.float64)
+        share = np.where(np.arange(worth.shape[1]) < old, SHARE, 1.0)
+        return cls(law, features, np.ascontiguousarray(worth, dtype=np.float64), share)
 
     def moved(self, by: Vector) -> Exploration:
         """The same with `by` (M,) added to the worths: prices that differ from those of the fit."""
@@ -100,7 +112,8 @@ class Exploration:
         parts = self.law.covariance.reshape(specialists * width, specialists, width) @ phi  # (M width, M)
         moved = parts.T.reshape(specialists, specialists, width)  # P_km phi, by m and k
         times = (ratings - counts) / counts
-        moves = SHARE * (self.features @ moved.reshape(-1, width).T).reshape(-1, specialists, specialists)
+        moves = (self.features @ moved.reshape(-1, width).T).reshape(-1, specialists, specialists)
+        moves *= self.share
         own = np.maximum(np.einsum("i,mmi->m", phi, moved), 0.0)
         scales = 1.0 / np.sqrt(own[:, None] + sum(self.law.noise) / counts)
         most = HALF_NORMAL * np.ptp(moves, axis=2).mean(axis=0) * (times * scales).max(axis=1) - loss

@@ -11,7 +11,8 @@ knows, each estimated without itself,
 the best linear estimate of the missing rewards given the known ones. The neighbours then remember completed
 rows like any others; what was scored stays as it was scored. The refitted router decides on the mean of three
 estimates: the neighbours of the fit, the neighbours over completed rows, and a linear model with shared parts
-(`estimators.pooled`), which reads rows with missing rewards as they are.
+(`estimators.pooled`), which reads rows with missing rewards as they are. A newcomer that joined without any
+score (`estimators.extended.Unscored`) is known to the linear model alone.
 
 **Complaints.** People rate bad answers more often than good ones. `complaints` shifts the expected scores of
 the rated answers by one offset o in log-odds, chosen so that their mean is the mean score of the log, and
@@ -23,6 +24,7 @@ from such a bias by ratings alone. A fair sample can: prompts that were scored w
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,15 +33,12 @@ from scipy.special import expit, logit
 
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
+from pandora_router.estimators.extended import Unscored, neighbours_of, strange
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.estimators.pooled import Blended, Pooled
+from pandora_router.estimators.pooled import FEWEST, Blended, Pooled, noise_parts, residual_covariance
 from pandora_router.router import Router
 from pandora_router.types import Mask, Matrix, Vector
 
-FEWEST = 30
-"""Complete known prompts below which residuals say nothing about each other."""
-MOST = 5000
-"""Complete known prompts on which residuals are measured."""
 EDGE = 0.01
 """Expected scores are kept this far from 0 and 1 before they are turned into log-odds."""
 
@@ -62,11 +61,19 @@ def refit(router: Router, traffic: Table, *, complaints: bool = False, fair: Tab
     as well. Its record names the parent. Raises `UsageError` if the cheap estimate of the router is not made
     of neighbours, if too few complete prompts are known, or if no rating is of a known specialist.
     """
-    cheap = router.cheap.before if isinstance(router.cheap, Blended) else router.cheap
-    if not isinstance(cheap, Neighbours):
-        raise strange(cheap)
+    cheap = neighbours_of(router.cheap)
+    if cheap is None:
+        raise strange(router.cheap)
     prompts, score, fee, sampled = _joined(router.specialists, traffic, fair)
+    law = Pooled.of(cheap)
     expected = cheap.predict_unseen(prompts)
+    units = cheap.units(cheap.embedder.embed(prompts))
+    newcomers: tuple[str, ...] = ()
+    if isinstance(router.cheap, Unscored):
+        newcomers = router.cheap.newcomers
+        for level in router.cheap.linear.level[-len(newcomers) :]:
+            law = law.joined(float(level))
+        expected = np.hstack([expected, law.predict(units)[:, -len(newcomers) :]])
     right = expected + router.deducted
     level, offset = 0.0, 0.0
     if complaints:
@@ -76,19 +83,39 @@ def refit(router: Router, traffic: Table, *, complaints: bool = False, fair: Tab
         offset = complaint_offset(right[rated], score[rated]) - level if rated.any() else 0.0
     biased = np.where(sampled[:, None], 0.0, shifted(right, level + offset) - shifted(right, level))
     news = score - router.fee_weight * np.where(np.isnan(score), np.nan, fee) - expected - biased
-    covariance = residual_covariance(cheap)
-    completed = expected + spread(news, covariance)
-    completed = np.where(np.isnan(news) | (biased != 0.0), completed, expected + news)  # kept as it was seen
-    name = hashlib.sha256(router.id.encode() + completed.tobytes()).hexdigest()[:16]
+    name = hashlib.sha256(router.id.encode() + news.tobytes()).hexdigest()[:16]
     ratings = int(np.isfinite(score[~sampled]).sum())
     note = {"parent": router.id, "requests": int((~sampled).sum()), "ratings": ratings, "offset": offset}
     note |= {"labels": int(np.isfinite(score[sampled]).sum()), "drift": level}
     record = replace(router.record, learnt=note)
-    units = np.concatenate([cheap.units(), cheap.units(cheap.embedder.embed(prompts))])
-    linear = Pooled.fit(units, np.concatenate([cheap.reward, expected + news]), noise_parts(covariance))
-    blended = Blended(cheap, cheap.remember(prompts, completed), linear)
-    made = replace(router, cheap=blended, id=name, record=record)
+    old = len(cheap.specialists)
+    blended = _blended(cheap, prompts, expected[:, :old], news[:, :old], biased[:, :old] != 0.0)
+    learnt: Blended | Unscored = blended
+    if newcomers:
+        for at, column in np.argwhere(np.isfinite(news)):
+            law = law.after(units[at], int(column), float((expected + news)[at, column]))
+        learnt = Unscored(blended, newcomers, law)
+    made = replace(router, cheap=learnt, id=name, record=record)
     return Learnt(made, int((~sampled).sum()), ratings, offset)
+
+
+def _blended(
+    cheap: Neighbours, prompts: Sequence[str], expected: Matrix, news: Matrix, moved: Mask
+) -> Blended:
+    """The average of three estimates after rewards that differ by `news` (N, M) from what was expected.
+
+    moved: cells whose reward is not as it was seen. Prompts without news teach nothing.
+    """
+    rows = np.flatnonzero(np.isfinite(news).any(axis=1))
+    expected, news, some = expected[rows], news[rows], [prompts[i] for i in rows.tolist()]
+    covariance = residual_covariance(cheap)
+    completed = expected + spread(news, covariance)
+    completed = np.where(np.isnan(news) | moved[rows], completed, expected + news)  # kept as it was seen
+    units = (
+        np.concatenate([cheap.units(), cheap.units(cheap.embedder.embed(some))]) if some else cheap.units()
+    )
+    linear = Pooled.fit(units, np.concatenate([cheap.reward, expected + news]), noise_parts(covariance))
+    return Blended(cheap, cheap.remember(some, completed), linear)
 
 
 def _joined(
@@ -111,27 +138,6 @@ def _joined(
     return [prompts[i] for i in np.flatnonzero(scored)], score[scored], fee[scored], sampled[scored]
 
 
-def strange(cheap: object) -> UsageError:
-    """Why a router with this cheap estimate cannot learn from a log."""
-    return UsageError(
-        "learning from a log",
-        expected="a router whose cheap estimate is made of neighbours",
-        came=type(cheap).__name__,
-        do="Leave fit.cheap out and fit again.",
-    )
-
-
-def primed(cheap: Blended | Neighbours) -> Blended:
-    """The estimate with a linear model: a refitted one as it is, neighbours with one of what they know.
-
-    `learn.exploration` needs the linear model before the first refit. Raises `UsageError` as `refit` does.
-    """
-    if isinstance(cheap, Blended):
-        return cheap
-    noise = noise_parts(residual_covariance(cheap))
-    return Blended(cheap, cheap, Pooled.fit(cheap.units(), cheap.reward, noise))
-
-
 def aligned(specialists: tuple[str, ...], traffic: Table) -> tuple[Matrix, Matrix]:
     """Scores and fees (N, M) of `traffic` in the order of `specialists`, NaN where there are none."""
     score = np.full((len(traffic), len(specialists)), np.nan)
@@ -141,34 +147,6 @@ def aligned(specialists: tuple[str, ...], traffic: Table) -> tuple[Matrix, Matri
             there = traffic.specialists.index(name)
             score[:, column], fee[:, column] = traffic.score[:, there], traffic.fee[:, there]
     return score, fee
-
-
-def residual_covariance(cheap: Neighbours) -> Matrix:
-    """The covariance (M, M) of rewards around left-out estimates, on known prompts with every reward.
-
-    Of more than `MOST` such prompts a sample is taken.
-    """
-    whole = np.flatnonzero(np.isfinite(cheap.reward).all(axis=1))
-    rows = np.sort(np.random.default_rng(0).permutation(whole)[:MOST])
-    complete = cheap.reward[rows] - cheap.leave_one_out_each([cheap.k], rows)[0]
-    if len(complete) < FEWEST:
-        raise UsageError(
-            "learning from a log",
-            expected=f"{FEWEST} or more known prompts with a score of every specialist",
-            came=f"{len(complete):,}",
-            do="Collect answers of all specialists to some prompts, and fit on them first.",
-        )
-    return np.asarray(np.cov(complete.T).reshape(len(cheap.specialists), -1))
-
-
-def noise_parts(covariance: Matrix) -> tuple[float, float]:
-    """The shared and the own part (sc, ss) of the residuals of one prompt, from their covariance (M, M)."""
-    count = len(covariance)
-    own = float(np.trace(covariance)) / count
-    if count == 1:
-        return 0.0, max(own, 1e-6)
-    shared = (float(covariance.sum()) - own * count) / (count * (count - 1))
-    return max(shared, 0.0), max(own - max(shared, 0.0), 1e-6)
 
 
 def spread(news: Matrix, covariance: Matrix) -> Matrix:

@@ -1,8 +1,12 @@
-"""Add a specialist from a few dozen scored prompts; estimates and parameters of the others do not change.
+"""Add a specialist to a router; estimates and parameters of the others do not change.
 
-f and g of the newcomer are ridge regressions on the estimates for the other specialists
-(`estimators.extended`). The signal model gets one more row (`calibrate.extend`), fitted on out-of-fold
-estimates, because estimates on the prompts they were fitted on would be too good.
+`add_specialist`: from a few dozen scored prompts. f and g of the newcomer are ridge regressions on the
+estimates for the other specialists (`estimators.extended`). The signal model gets one more row
+(`calibrate.extend`), fitted on out-of-fold estimates, because estimates on the prompts they were fitted on
+would be too good.
+
+`add_unscored`: from its fee alone. The newcomer is taken for an average colleague that costs this much. Live
+requests then show what it is worth, where lessons are asked for (`learn.exploration`) and answers rated.
 """
 
 from __future__ import annotations
@@ -16,12 +20,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Costs
-from pandora_router.calibrate import FittedSignal, extend
+from pandora_router.calibrate import FittedSignal, extend, extend_unscored
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.set_signal import SetSignal
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor, Query, unseen
-from pandora_router.estimators.extended import Extended
+from pandora_router.estimators.extended import Extended, Unscored
 from pandora_router.estimators.linear import grouped_folds
 from pandora_router.estimators.set_layer import SetEstimate
 from pandora_router.router.driver import finish
@@ -57,14 +61,7 @@ def add_specialist(
     router = _own_beginnings(router)
     reward = _reward(router, name, prompts, score, fee)
     fees = np.broadcast_to(np.asarray(fee, dtype=np.float64), reward.shape)
-    signal = router.signal
-    if not isinstance(signal, FittedSignal):
-        raise UsageError(
-            "the signal model",
-            expected="a calibrated one, which can grow",
-            came=type(signal).__name__,
-            do="Fit the router anew with all specialists.",
-        )
+    signal = _calibrated(router)
     cheap = Extended.fit(router.cheap, name, prompts, reward, seed=seed)
     f = np.column_stack([unseen(router.cheap, prompts), _outside(router.cheap, name, prompts, reward, seed)])
     costly: Predictor | Estimator
@@ -89,6 +86,45 @@ def add_specialist(
         id=identity,
         record=replace(router.record, added=(*router.record.added, note)),
     )
+
+
+def add_unscored(router: Router, name: str, fee: float, *, inspection_cost: float | None = None) -> Router:
+    """The router with `name` as last specialist, of which only the mean `fee` is known.
+
+    Its expected score is the mean of the others'. Raises `UsageError` for a known or an unfit name, for a
+    negative fee, and if the cheap estimate is not made of neighbours or the signal model cannot be extended.
+    """
+    _check(router, name, ())
+    _checked_fee(fee)
+    router = _own_beginnings(router)
+    above = router.fee_weight * (float(router.fees.mean()) - fee)
+    costly = router.costly
+    if not isinstance(costly, Estimator):
+        costly = Extended.like_colleagues(costly, name, above)
+    note = {"specialist": name, "prompts": 0, "fee": fee}
+    return replace(
+        router,
+        specialists=(*router.specialists, name),
+        cheap=Unscored.of(router.cheap, name, above),
+        costly=costly,
+        signal=extend_unscored(_calibrated(router)),
+        costs=_costs(router.costs, inspection_cost),
+        fees=np.append(router.fees, fee),
+        id=hashlib.sha256(f"{router.id} {note}".encode()).hexdigest()[:16],
+        record=replace(router.record, added=(*router.record.added, note)),
+    )
+
+
+def _calibrated(router: Router) -> FittedSignal:
+    """The signal model, which must be one that can grow."""
+    if not isinstance(router.signal, FittedSignal):
+        raise UsageError(
+            "the signal model",
+            expected="a calibrated one, which can grow",
+            came=type(router.signal).__name__,
+            do="Fit the router anew with all specialists.",
+        )
+    return router.signal
 
 
 def _own_beginnings(router: Router) -> Router:
@@ -128,10 +164,7 @@ def _reward(router: Router, name: str, prompts: Sequence[str], score: ArrayLike,
             "score", expected=f"{len(prompts)} numbers", came=f"shape {column.shape}", do="One per prompt."
         )
     fees = np.broadcast_to(np.asarray(fee, dtype=np.float64), column.shape)
-    if (fees < 0.0).any():
-        raise UsageError(
-            "the fee", expected="zero or more", came=f"{fees.min()}", do="A fee is what the answer costs."
-        )
+    _checked_fee(float(np.min(fees, initial=0.0)))
     reward: Vector = column - router.fee_weight * fees
     if np.isfinite(reward).sum() < FEWEST:
         raise UsageError(
@@ -141,6 +174,13 @@ def _reward(router: Router, name: str, prompts: Sequence[str], score: ArrayLike,
             do="Score more prompts; if its answers cost nothing, say fee=0.",
         )
     return reward
+
+
+def _checked_fee(least: float) -> None:
+    if not least >= 0.0:
+        raise UsageError(
+            "the fee", expected="zero or more", came=f"{least}", do="A fee is what the answer costs."
+        )
 
 
 def _outside(base: Predictor, name: str, prompts: Sequence[str], reward: Vector, seed: int) -> Vector:

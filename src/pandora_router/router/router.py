@@ -238,6 +238,15 @@ class Router:
 
         return add_specialist(self, name, prompts, score, fee=fee, **options)
 
+    def add_unscored(self, name: str, fee: float, *, inspection_cost: float | None = None) -> Router:
+        """A router with one more specialist, of which only the mean fee is known; the others do not change.
+
+        It is taken for an average colleague at this fee, until `learn.refit` knows ratings of its answers.
+        """
+        from pandora_router.router.add_specialist import add_unscored
+
+        return add_unscored(self, name, fee, inspection_cost=inspection_cost)
+
     def save(self, path: Path | str, *, replace: bool = False, inputs: Iterable[Path] = ()) -> None:
         """Write this router to the folder `path`, atomically: a crash leaves the old one or the new one.
 

@@ -26,6 +26,8 @@ CLAIMED = 60.0
 TRIES = 12
 """Attempts to send an alert; the pause between two doubles, up to `LONGEST`."""
 LONGEST = 3600.0
+PROMPTS = ""
+"""In place of a specialist: the detector is that of the mix of prompts."""
 SHARES = (0.8, 1.0)
 """Shares of a budget at which an alert is raised."""
 
@@ -153,16 +155,54 @@ _NEW = """
 """
 
 
+def sent_prompts(open_: Transaction, now: float) -> list[tuple[str, str, list[float]]]:
+    """New prompts since the last call, in order of time: the known prompts that they were compared to
+    (`learn.mix.Mix.name`), the API key ("" without one), and their ranks.
+
+    The first call finds none. Of more than `MOST` prompts the newest are returned.
+    """
+    place = open_.rows("SELECT at, id FROM positions WHERE name = 'prompts'")
+    until = now - SETTLED
+    at, id_ = (float(place[0][0]), str(place[0][1])) if place else (until, "")
+    rows = open_.rows(
+        "SELECT at, id, key, detail FROM decisions WHERE (at > ? OR (at = ? AND id > ?)) AND at < ? "
+        "ORDER BY at DESC, id DESC LIMIT ?",
+        *(at, at, id_, until, MOST),
+    )
+    if rows or not place:
+        newest = (rows[0][0], rows[0][1]) if rows else (until, "")
+        open_.run(
+            "INSERT INTO positions (name, at, id) VALUES ('prompts', ?, ?) "
+            "ON CONFLICT (name) DO UPDATE SET at = excluded.at, id = excluded.id",
+            *newest,
+        )
+    found = []
+    for _, _, key, detail in reversed(rows):
+        mix = json.loads(str(detail)).get("value", {}).get("mix")
+        if mix:
+            found.append((str(mix["of"]), str(key or ""), list(mix["ranks"])))
+    return found
+
+
+def mixes(open_: Transaction) -> dict[str, dict[str, Any]]:
+    """The states of the detectors of the mix of prompts, as JSON values, by `learn.mix.Mix.name`."""
+    rows = open_.rows("SELECT artifact, state FROM drifts WHERE specialist = ? ORDER BY changed_at", PROMPTS)
+    return {str(name): json.loads(state) for name, state in rows}
+
+
 def drifts(open_: Transaction) -> dict[tuple[str, str], dict[str, Any]]:
-    """The states of the detectors, as JSON values, by artifact and specialist."""
-    rows = open_.rows("SELECT artifact, specialist, state FROM drifts ORDER BY artifact, specialist")
+    """The states of the detectors of specialists, as JSON values, by artifact and specialist."""
+    rows = open_.rows(
+        "SELECT artifact, specialist, state FROM drifts WHERE specialist <> ? ORDER BY artifact, specialist",
+        PROMPTS,
+    )
     return {(str(artifact), str(name)): json.loads(state) for artifact, name, state in rows}
 
 
 def write_drift(
     open_: Transaction, artifact: str, specialist: str, state: Mapping[str, Any], now: float
 ) -> None:
-    """Write the state of one detector."""
+    """Write the state of one detector; that of a mix of prompts with its name and `PROMPTS`."""
     open_.run(
         "INSERT INTO drifts (artifact, specialist, state, changed_at) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (artifact, specialist) DO UPDATE SET state = excluded.state, "

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 
 from pandora_router.errors import PandoraError
 from pandora_router.gateway.generation import LearningRules
-from pandora_router.learn.drift import ALARM, DriftState
+from pandora_router.learn.drift import ALARM, FIRST, DriftState
 from pandora_router.learn.evidence import Evidence, Rated, counted, verdict
+from pandora_router.learn.mix import MixState
 from pandora_router.router.decision import base_id
 from pandora_router.store import alerts, explored, maintenance, versions
 from pandora_router.store.alerts import Alert
@@ -78,6 +79,7 @@ def learn(open_: Transaction, rules: LearningRules, now: float) -> list[str]:
     lesson = Lesson()
     _trial(open_, rules, now, lesson)
     _drift(open_, rules, now, lesson)
+    _mix(open_, rules, now, lesson)
     lesson.alerts += alerts.budgets(open_, now)
     return [
         *lesson.lines,
@@ -194,6 +196,28 @@ def _drift(open_: Transaction, rules: LearningRules, now: float, lesson: Lesson)
         changed[name] = state
     for (artifact, specialist), state in changed.items():
         alerts.write_drift(open_, artifact, specialist, state.to_dict(), now)
+
+
+def _mix(open_: Transaction, rules: LearningRules, now: float, lesson: Lesson) -> None:
+    """Run the detectors of the mix of prompts over new requests."""
+    found = alerts.sent_prompts(open_, now)
+    if not found:
+        return
+    states = {name: MixState.from_dict(state) for name, state in alerts.mixes(open_).items()}
+    changed: dict[str, MixState] = {}
+    for name, key, ranks in found:
+        state = (changed.get(name) or states.get(name) or MixState()).after(ranks, key, rules.per_key)
+        if state.raises:
+            message = (
+                f"The mix of prompts has changed, most in {state.most}, over {state.prompts - FIRST:,} "
+                "requests: what the router knows fits them less. Have some of the new ones scored and fit "
+                "again, or learn from rated ones (pandora learn refit)."
+            )
+            state = state.alarmed()
+            lesson.alerts.append(Alert("drift", "prompts", f"{name} {state.alarms}", now, message))
+        changed[name] = state
+    for name, state in changed.items():
+        alerts.write_drift(open_, name, alerts.PROMPTS, state.to_dict(), now)
 
 
 def distrust(states: dict[tuple[str, str], dict[str, float]]) -> dict[str, dict[str, float]]:

@@ -25,6 +25,7 @@ import orjson
 
 from pandora_router.errors import missing_package
 from pandora_router.gateway.request.exchange import Exchange
+from pandora_router.learn.mix import MixState
 from pandora_router.store import alerts
 from pandora_router.store.database import Row, Transaction
 from pandora_router.store.money import dollars
@@ -238,8 +239,11 @@ def _looked(open_: Transaction) -> list[Row]:
 
 async def metrics(gateway: Gateway) -> bytes:
     """All metrics in Prometheus's text format."""
-    rows, looked, raised, states = await gateway.store.run(
-        lambda open_: (_sums(open_), _looked(open_), alerts.totals(open_), alerts.drifts(open_))
+    rows, looked, raised, states, mixes = await gateway.store.run(
+        lambda open_: (
+            *(_sums(open_), _looked(open_), alerts.totals(open_)),
+            *(alerts.drifts(open_), alerts.mixes(open_)),
+        )
     )
     lines = [
         "# HELP pandora_looks_total Looks at a specialist before deciding.",
@@ -260,6 +264,12 @@ async def metrics(gateway: Gateway) -> bytes:
     for (artifact, name), state in states.items():
         labels = f'specialist="{_escaped(name)}",router="{_escaped(artifact)}"'
         lines.append(f"pandora_trust_moved{{{labels}}} {state['shift']:.9g}")
+    lines += [
+        "# HELP pandora_mix_evidence Evidence that the mix of prompts has changed; 10,000 raises an alert.",
+        "# TYPE pandora_mix_evidence gauge",
+    ]
+    for name, state in mixes.items():
+        lines.append(f'pandora_mix_evidence{{known="{name}"}} {MixState.from_dict(state).evidence:.9g}')
     now = time.monotonic()
     lines += [
         "# HELP pandora_circuit_open Whether a specialist is left alone.",

@@ -21,6 +21,7 @@ from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.gateway.request.looks import LiveLooks
 from pandora_router.gateway.request.trial import Opening
 from pandora_router.learn.exploration import COIN
+from pandora_router.learn.mix import Mix
 from pandora_router.router import Decision, Router
 from pandora_router.router.conversation import Stay, in_conversation
 from pandora_router.store.explored import EXPLORE
@@ -244,6 +245,13 @@ async def decide(
     if lessons is not None and call and choice.declined is None:
         choice = _taught(choice, router, asked(turn), known, lessons, rng)
     return choice if choice.randomised else _explored(choice, known, settings.explore, rng)
+
+
+def compared(choice: Choice, mix: Mix | None, turn: Turn, first: bool) -> Choice:
+    """The same choice; that of a `first` prompt records where it ranks among those that the router knows."""
+    if mix is None or not first or turn.continues or choice.declined is not None:
+        return choice
+    return replace(choice, value={**choice.value, "mix": {"of": mix.name, "ranks": mix.ranks(asked(turn))}})
 
 
 def _drawn(choice: Choice, draw: Draw) -> Choice:
