@@ -325,7 +325,7 @@ def test_newcomers_that_cannot_be_added() -> None:
         router.add_specialist("small", few.prompts, few.score[:, 0], fee=0.0)
     with pytest.raises(UsageError, match="16 or more"):
         router.add_specialist("x", few.prompts[:9], few.score[:9, 0], fee=0.0)
-    with pytest.raises(UsageError, match="with a score and a fee"):
+    with pytest.raises(UsageError, match="the fee: expected zero or more"):
         router.add_specialist("x", few.prompts, few.score[:, 0], fee=np.nan)
     with pytest.raises(UsageError, match="One per prompt"):
         router.add_specialist("x", few.prompts, few.score, fee=0.0)
