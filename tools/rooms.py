@@ -28,7 +28,8 @@ PACKAGE = "src/pandora_router/"
 BASE = "3b6e3d4"
 ADDED: dict[str, tuple[str, ...]] = {
     "learning from traffic: refits, trials, exploration, labels, alerts": (
-        "learn/__init__", "learn/drift", "learn/evidence", "learn/exploration", "learn/pace", "learn/refit",
+        "learn/__init__", "learn/drift", "learn/evidence", "learn/exploration", "learn/mix", "learn/pace",
+        "learn/refit",
         "cli/label", "cli/learn", "dashboard/learnt", "estimators/pooled", "gateway/http/learner",
         "gateway/incumbent", "gateway/lessons", "gateway/request/trial", "store/alerts", "store/explored",
         "store/versions",
