@@ -220,8 +220,7 @@ class AnswerReader:
         """Read a reply that is not streamed."""
         answer = parsed(body)
         if answer is not None:
-            self.usage, self.response = usage_of(answer), string(answer.get("id"))
-            self.counted = True
+            self.usage, self.counted, self.response = usage_of(answer), True, string(answer.get("id"))
 
     def feed(self, chunk: bytes) -> None:
         """Read the next bytes of a stream; raises `EventTooLarge`."""
