@@ -16,6 +16,7 @@ from pandora_router.store.rows import Session
 from tests.gateway.conftest import Running, Serve, backend
 from tests.gateway.stub import CACHED, OUTPUT, READ, Stub
 from tests.gateway.test_wires import post
+from tests.support.tables import generate
 
 PLAIN = Tariff(1.0, 10.0)
 HELD = Tariff(1.0, 10.0, cached_in=0.0, cached_write=1.0)
@@ -35,8 +36,7 @@ def answered(gateway: Running, path: str, body: dict[str, Any]) -> dict[str, Any
 @pytest.fixture
 def turns(router: Router) -> tuple[str, str]:
     """Two prompts that the router gives to different specialists."""
-    words = ("count", "river", "king", "number", "name", "long", "word", "what", "is")
-    prompts = [f"{a} the {b} {c}" for a in words for b in words for c in words]
+    prompts = generate().prompts
     first = router.route(prompts[0]).specialist
     return prompts[0], next(prompt for prompt in prompts if router.route(prompt).specialist != first)
 
