@@ -8,6 +8,7 @@ even that fits they are refused and score 0.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pandora_router.folders import replacing
 from pandora_router.learn.pace import Pace, Traffic, affordable
 from pandora_router.router.curve import Curve
 
@@ -164,33 +166,48 @@ def mixed(stream: Stream) -> Spent:
 
 
 def rivals(
-    known: tuple[Numbers, Numbers, Numbers],
-    fresh: Numbers,
+    vectors: Callable[[], tuple[tuple[Numbers, Numbers, Numbers], Numbers]],
     case: Replayed,
     streams: Sequence[tuple[Stream, NDArray[np.int64]]],
     python: Path,
+    out: Path,
 ) -> list[dict[str, Spent]]:
     """What ParetoBandit makes of each stream and its prompts, under the same stop, run by `python`.
 
-    known: vectors, scores and fees of the prompts of the fit; fresh: vectors of those of the case. Raises
-    `subprocess.CalledProcessError` if it fails.
+    vectors: gives vectors, scores and fees of the prompts of the fit, and vectors of those of the case. out:
+    keeps the choices; if the file is there, nothing is run. Raises `subprocess.CalledProcessError` if it
+    fails.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        task, out = Path(folder) / "task.npz", Path(folder) / "out.npz"
-        parts: dict[str, NDArray[np.generic]] = {f"rows{i}": rows for i, (_, rows) in enumerate(streams)}
-        parts |= dict(zip(("known", "known_score", "known_fee"), known, strict=True))
-        parts |= {"fresh": fresh, "score": case.singles, "fee": case.fees, "worths": case.worths}
-        targets = json.dumps([stream.forecast for stream, _ in streams])
-        np.savez(task, money=case.money, targets=np.array(targets), **parts)
-        subprocess.run([str(python), str(ADAPTER), str(task), str(out)], check=True)
-        with np.load(out, allow_pickle=False) as found:
-            made = [(found[f"at{i}"], found[f"chosen{i}"]) for i in range(len(streams))]
+    if not out.exists():
+        _run(*vectors(), case, streams, python, out)
+    with np.load(out, allow_pickle=False) as found:
+        made = [(found[f"at{i}"], found[f"chosen{i}"]) for i in range(len(streams))]
     every = []
     for (stream, _), (at, chosen) in zip(streams, made, strict=True):
         each = np.arange(len(chosen))
         whole = stream.stopped(stream.singles[each, chosen], stream.fees[each, chosen])
         every.append({PACER: stream.served(at), PARETO: whole})
     return every
+
+
+def _run(
+    known: tuple[Numbers, Numbers, Numbers],
+    fresh: Numbers,
+    case: Replayed,
+    streams: Sequence[tuple[Stream, NDArray[np.int64]]],
+    python: Path,
+    out: Path,
+) -> None:
+    """Run the adapter on a task and write what it chose."""
+    with tempfile.TemporaryDirectory() as folder, replacing(out) as draft:
+        task, made = Path(folder) / "task.npz", Path(folder) / "made.npz"
+        parts: dict[str, NDArray[np.generic]] = {f"rows{i}": rows for i, (_, rows) in enumerate(streams)}
+        parts |= dict(zip(("known", "known_score", "known_fee"), known, strict=True))
+        parts |= {"fresh": fresh, "score": case.singles, "fee": case.fees, "worths": case.worths}
+        targets = json.dumps([stream.forecast for stream, _ in streams])
+        np.savez(task, money=case.money, targets=np.array(targets), **parts)
+        subprocess.run([str(python), str(ADAPTER), str(task), str(made)], check=True)
+        shutil.copyfile(made, draft)
 
 
 WAYS: Mapping[str, Callable[[Stream], Spent]] = {OURS: paced, FIXED: fixed, MIX: mixed}

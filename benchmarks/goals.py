@@ -12,6 +12,7 @@ score and cost. Finished fits are kept in the cache (`--cache`), numbers alone a
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import time
@@ -51,7 +52,7 @@ KNOWN = Fractions(0.3, 0.15, 0.55)
 SHARES = (0.8, 0.9, 0.95, 0.98)
 PROMISES, HELD = 200, 400
 """Simulated fits, and the held-out prompts of each."""
-STREAMS = 2
+STREAMS = 1
 """Simulated months per fit, shape and way."""
 LEVELS = (0.25, 0.6)
 """Budgets: how far between the cheapest and the dearest end of the curve a request may cost."""
@@ -205,7 +206,7 @@ Months = dict[str, dict[str, list[tuple[float, float, float]]]]
 """(regret, spent share, refused share) of every simulated month, by shape and way."""
 
 
-def months(name: str, cases: Sequence[Measured], python: Path) -> Months:
+def months(name: str, cases: Sequence[Measured], python: Path, cache: Path) -> Months:
     """Every simulated month of a table; with ParetoBandit if `python` is there to run it."""
     found: Months = {shape: {} for shape in SHAPES}
     for place, case in enumerate(cases):
@@ -218,7 +219,9 @@ def months(name: str, cases: Sequence[Measured], python: Path) -> Months:
             shapes.append(shape)
         others: list[dict[str, Spent]] = [{} for _ in streams]
         if python.exists():
-            others = rivals(*vectors(name, case.seed), case, streams, python)
+            kept = cache / f"{name}-{case.seed}-{MOST}-{BETWEEN}-{STREAMS}-peer.npz"
+            given = functools.partial(vectors, name, case.seed)
+            others = rivals(given, case, streams, python, kept)
         for shape, (stream, rows), other in zip(shapes, streams, others, strict=True):
             best = stream.best()
             for way, done in {**{way: run(stream) for way, run in WAYS.items()}, **other}.items():
@@ -238,9 +241,11 @@ def vectors(name: str, seed: int) -> tuple[tuple[Numbers, Numbers, Numbers], Num
     return (made[0], known.score, known.fee), made[1]
 
 
-def sections(found: Mapping[str, Sequence[Measured]], without: Sequence[str], python: Path) -> dict[str, str]:
+def sections(
+    found: Mapping[str, Sequence[Measured]], without: Sequence[str], python: Path, cache: Path
+) -> dict[str, str]:
     """The three written parts of the page."""
-    runs = {name: months(name, cases, python) for name, cases in found.items()}
+    runs = {name: months(name, cases, python, cache) for name, cases in found.items()}
     return {"mix": _mixes(found, without), "promises": _promises(found), "budgets": _budgets(runs)}
 
 
@@ -345,7 +350,7 @@ def main() -> None:
     python = told.environments / ".venv-peers" / "bin" / "python"
     if not python.exists():
         print("ParetoBandit is not installed: `make peers`")
-    for part, text in sections(found, without, python).items():
+    for part, text in sections(found, without, python, told.cache).items():
         print(f"\n{part}\n\n{text}")
         if told.page is not None:
             put(text, told.page, part)

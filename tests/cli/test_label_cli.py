@@ -1,7 +1,9 @@
-"""`pandora learn label`: a fair sample of logged prompts is answered by all, scored and paid once."""
+"""`pandora learn label` and `shadow`: logged prompts are answered by others, scored and paid once."""
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +33,6 @@ LABELS = (
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A log of 12 sums, of which two have the same text."""
     monkeypatch.setenv("TEST_KEY", SECRET)
-    import time
-
     now = time.time()
     database = connect(str(tmp_path / "pandora.sqlite"))
     migrate(database)
@@ -107,3 +107,60 @@ def test_the_sample_is_the_same_again_and_part_of_a_larger_one(folder: Path) -> 
         assert few == many[:4] == sampled_prompts(open_, 4, 0.0, 1e12)
     assert len(many) == 11  # the same text once
     database.close()
+
+
+def observed(folder: Path, asked: str, proposed: str, many: int = 120) -> None:
+    """A log of observed requests, of which every second one is disputed."""
+    now = time.time()
+    database = connect(str(folder / "pandora.sqlite"))
+    with database.transaction() as open_:
+        for i in range(many):
+            row = replace(
+                opened(f"o{i}", at=now - 60 + i / 100.0), mode="observe", asked=asked, specialist=asked,
+                proposed=proposed if i % 2 else asked,
+            )  # fmt: skip
+            log.begin(open_, row, prompt=f"Add {i} and {i * i}")
+            log.close(open_, f"o{i}", now, status="ok")
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "proposed", "said"), [("poor", "good", "better"), ("good", "poor", "worse")]
+)
+def test_a_shadow_buys_disputed_answers_until_one_side_is_proven(
+    folder: Path, asked: str, proposed: str, said: str
+) -> None:
+    observed(folder, asked, proposed, 400)
+    with Upstream() as upstream:
+        path = write(folder, upstream.url, 0.0)
+        path.write_text(path.read_text().replace("labels: {budget: 0.0}", "shadow: {budget: 5000}"))
+        command = ("learn", "shadow", path, "--store", folder / "pandora.sqlite")
+        first = pandora(*command)
+        assert first.exit_code == 0, first.output
+        assert "disputes 200 of 400 observed requests (50%)" in first.output
+        assert f"proven {said}" in first.output
+        bought = {prompt for model, prompt in upstream.answered if model == "good"}
+        assert 20 <= len(bought) < 200  # no more than it took
+        assert "three" not in {model for model, _ in upstream.answered}
+        charged = upstream.charged
+        assert f"${charged:.4f} spent" in first.output
+        again = pandora(*command)
+        assert upstream.charged == charged  # nothing is bought twice
+        assert again.output.splitlines()[-1] == first.output.splitlines()[-1]
+
+
+def test_a_shadow_keeps_its_budget_and_needs_disputes(folder: Path) -> None:
+    with Upstream() as upstream:
+        path = write(folder, upstream.url, 0.0)
+        path.write_text(path.read_text().replace("labels: {budget: 0.0}", "shadow: {budget: 42.5}"))
+        command = ("learn", "shadow", path, "--store", folder / "pandora.sqlite")
+        nothing = pandora(*command)
+        assert nothing.exit_code == 2
+        assert "mode: observe" in nothing.output
+        observed(folder, "poor", "good")
+        ended = pandora(*command)
+        assert ended.exit_code == 0, ended.output
+        assert 0.0 < upstream.charged <= 42.5
+        assert "more requests or budget" in ended.output
+        path.write_text(path.read_text().replace("shadow: {budget: 42.5}", "labels: {budget: 1}"))
+        assert "learn.shadow" in pandora(*command).output

@@ -9,9 +9,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from pandora_router.cli.curve import lasting
 from pandora_router.errors import UsageError
 from pandora_router.router import Router
-from pandora_router.router.curve import SURE, Curve, covariance, hull, measured
+from pandora_router.router.curve import SURE, Curve, Point, covariance, hull, measured
 from pandora_router.router.curve_picture import curve_html, curve_svg
 from pandora_router.router.revalue import weighed
 from tests.support.routers import CHEAP_TO_INSPECT, QUICK
@@ -65,6 +66,18 @@ def test_nobody_is_above_the_best_in_hindsight(fresh: tuple[Router, Curve]) -> N
     small = measured([10.0, 0.5], scores, fees, 0 * fees, scores, fees, ["a", "b"], np.arange(2))
     assert small.oracle == ((2.0, 1.0), (1.0, 0.5))
     assert Curve.from_dict(json.loads(json.dumps(small.to_dict()))) == small
+
+
+def test_a_budget_is_said_in_requests() -> None:
+    """The cheapest way to the highest score counts, not the dearest; numbers have two digits."""
+    worths = (9.0, 3.0, 1.0, 0.3)
+    figures = zip(worths, (0.9, 0.9, 0.8, 0.5), (0.004, 0.003, 0.0015, 0.0002), strict=True)
+    points = tuple(Point(worth, score, 0.0, money, 0.0) for worth, score, money in figures)
+    said = lasting(Curve(points, {}, 100, 2.0), 100.0, "month", "$")
+    assert said.startswith(
+        "$100.00 per month pays for about 33,000 requests at 0.900 right, or for 66,000 requests at 0.800 "
+        "right, or for 500,000 requests at 0.500 right"
+    )
 
 
 def test_the_hull_is_the_best_mix_of_any_two_specialists() -> None:

@@ -1,9 +1,9 @@
 """The provider of tests of the library: it answers sums, and fails as a script says.
 
 Model "good" is always right, "poor" is wrong on every third sum, "judge" compares an answer with its
-references. `faults(model, prompt, attempt)` names a fault or returns None. `charged` is what the server would
-put on the bill, whether or not its answer arrived; `slow` are seconds before each reply, `drip` those between
-two words of a stream; `said`, if set, makes every answer.
+references, or with the sum. `faults(model, prompt, attempt)` names a fault or returns None. `charged` is what
+the server would put on the bill, whether or not its answer arrived; `slow` are seconds before each reply,
+`drip` those between two words of a stream; `said`, if set, makes every answer.
 """
 
 from __future__ import annotations
@@ -172,5 +172,7 @@ def _tokens(asked: Asked) -> Tokens:
 
 def _verdict(prompt: str) -> str:
     wanted, shown = (json.loads(re.findall(rf"^{name}: (.*)$", prompt, re.M)[0]) for name in JUDGED)
+    if not wanted:  # nobody knows the right answer but the judge
+        wanted = [str(_sum(re.findall(r"^question: (.*)$", prompt, re.M)[0]))]
     agreed = any(re.search(rf"\b{re.escape(one)}\b", shown) for one in wanted)
     return json.dumps({"verdict": "correct" if agreed else "wrong"})

@@ -1,16 +1,28 @@
-"""`pandora learn label`: have logged prompts answered by every specialist and scored by a judge."""
+"""`pandora learn label` and `shadow`: have logged prompts answered by others and scored by a judge."""
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pandora_router.cli.console import echo
 from pandora_router.cli.keys import store_option, within
 from pandora_router.errors import UsageError
+
+if TYPE_CHECKING:
+    from pandora_router.config.file import Config
+    from pandora_router.learn.evidence import Evidence
+    from pandora_router.store.export import Dispute
+
+AT_ONCE = 20
+"""Disputed requests that are bought before the evidence is read again."""
 
 
 @click.command()
@@ -67,3 +79,87 @@ def label(config: Path, output: Path, most: int, days: float, store: str) -> Non
         f"{settings.value.currency}{collected.spent:.4f} spent this month. "
         f"Next: pandora learn refit --labels {output}"
     )
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path, dir_okay=False), default=Path("pandora.yaml"))
+@click.option("--most", type=click.IntRange(1), default=400, show_default=True, help="Disputes at most.")
+@click.option("--days", type=float, default=30.0, show_default=True, help="Days to go back.")
+@store_option
+def shadow(config: Path, most: int, days: float, store: str) -> None:
+    """Compare an observing router to what it observes (`serve: {mode: observe}`), on disputed requests only.
+
+    Where the router would have asked another specialist than the default, both answer the logged prompt and
+    the judge of `grading` scores both answers. Buying ends as soon as one side is proven better, or when
+    `learn: {shadow: {budget: DOLLARS}}` of this month is spent. Every bought answer is in a journal beside
+    the configuration: run again, the command goes on with what is new. Prompts must have been stored
+    (`serve: {bodies: true}`).
+
+    \b
+    Examples:
+      pandora learn shadow
+      pandora learn shadow pandora.yaml --most 100 --days 7
+    """
+    from pandora_router.config import read_config
+    from pandora_router.learn.evidence import CERTAIN
+    from pandora_router.store.export import disputes
+
+    settings, now = read_config(config), time.time()
+    judged, found = within(store, partial(disputes, since=now - days * 86_400.0, until=now))
+    if not found:
+        raise UsageError(
+            "disputed requests",
+            expected="some that the router would have sent to another specialist, with a kept prompt",
+            came=f"none among {judged:,} observed requests of the last {days:g} days",
+            do="Serve with serve: {mode: observe, bodies: true} first.",
+        )
+    evidence, spent = compared(settings, config, found[:most], now)
+    share, sign = len(found) / judged, settings.value.currency
+    echo(
+        f"The router disputes {len(found):,} of {judged:,} observed requests ({share:.0%}). On "
+        f"{evidence.rated:,} of them both answers were scored: its choice earns {evidence.mean:+.3f} "
+        f"({evidence.standard_error:.3f}) more on each. {sign}{spent:.4f} spent this month."
+    )
+    if evidence.promote >= CERTAIN:
+        echo("It is proven better. Next: serve: {mode: route}")
+    elif evidence.drop >= CERTAIN:
+        echo("It is proven worse. Next: fit it on more scored prompts.")
+    else:
+        echo(
+            f"Evidence that it is better: {evidence.promote:,.3g}; that it is worse: {evidence.drop:,.3g}; "
+            f"{CERTAIN:g} proves it. Next: pandora learn shadow, with more requests or budget."
+        )
+
+
+def compared(settings: Config, config: Path, found: Sequence[Dispute], now: float) -> tuple[Evidence, float]:
+    """The evidence from `found`, in this order, and what was spent this month; ends once it is decided."""
+    from pandora_router.cli.collect import bought
+    from pandora_router.collect.assemble import Question
+    from pandora_router.learn.evidence import CERTAIN, WORST, Evidence
+
+    month = datetime.fromtimestamp(now, UTC).strftime("%Y-%m")
+    journal = config.parent / f"shadow-{month}.journal"
+    evidence, spent = Evidence.start(), 0.0
+    for start in range(0, len(found), AT_ONCE):
+        some, rewards = found[start : start + AT_ONCE], dict[str, dict[str, float]]()
+        for names in sorted({(one.asked, one.proposed) for one in some}):
+            mine = [one for one in some if (one.asked, one.proposed) == names]
+            questions = tuple(Question(one.id, one.prompt) for one in mine)
+            collected = bought(
+                settings.shadow_plan(config.parent, questions, names), journal, settings.value.currency
+            )
+            spent = collected.spent
+            if not collected.answers:
+                continue
+            table = collected.table.only(names)
+            for id_, row in zip(table.prompt_ids, table.reward.tolist(), strict=True):
+                rewards[id_] = dict(zip(names, row, strict=True))
+        before = evidence.rated
+        for one in some:
+            pair = [rewards.get(one.id, {}).get(name, math.nan) for name in (one.asked, one.proposed)]
+            asked, proposed = (min(max(reward, WORST), 1.0) for reward in pair)
+            if math.isfinite(sum(pair)) and max(evidence.promote, evidence.drop) < CERTAIN:
+                evidence = evidence.after(proposed - asked, 1.0 - WORST)
+        if evidence.rated == before or max(evidence.promote, evidence.drop) >= CERTAIN:
+            break
+    return evidence, spent

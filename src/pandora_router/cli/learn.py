@@ -14,7 +14,7 @@ import click
 
 from pandora_router.cli.console import Screen, echo, echo_json, table
 from pandora_router.cli.keys import CONFIG, store_option, within
-from pandora_router.cli.label import label
+from pandora_router.cli.label import label, shadow
 from pandora_router.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def learn() -> None:
       pandora learn promote                            # serve it; or let `learn: {promote: veto}` do that
       pandora learn rollback                           # serve the router of before
       pandora learn label                              # buy complete scores of some logged prompts
+      pandora learn shadow                             # would an observing router have chosen better?
     """
 
 
@@ -343,3 +344,4 @@ def refit(
 
 
 learn.add_command(label)
+learn.add_command(shadow)

@@ -196,12 +196,27 @@ class Config(Closed):
 
         Raises `UsageError` without `learn.labels`, or if `grading` needs to know the right answer.
         """
-        if self.learn.labels is None:
+        return self._judged("labels", folder, questions, tuple(self.answering))
+
+    def shadow_plan(
+        self, folder: Path, questions: tuple[Question, ...], names: tuple[str, ...]
+    ) -> CollectPlan:
+        """What `pandora learn shadow` buys: the answers of `names` to logged prompts, and scores.
+
+        Raises `UsageError` without `learn.shadow`, or if `grading` needs to know the right answer.
+        """
+        return self._judged("shadow", folder, questions, names)
+
+    def _judged(
+        self, section: str, folder: Path, questions: tuple[Question, ...], names: tuple[str, ...]
+    ) -> CollectPlan:
+        stated = self.learn.labels if section == "labels" else self.learn.shadow
+        if stated is None:
             raise UsageError(
-                "learn.labels",
+                f"learn.{section}",
                 expected="what may be spent in a month",
                 came="nothing",
-                do="Write, for example, learn: {labels: {budget: 2}}.",
+                do=f"Write, for example, learn: {{{section}: {{budget: 2}}}}.",
             )
         kinds = grades(self.grading)
         if not kinds or not all(isinstance(g, JudgeGrading | FunctionGrading) for g in kinds.values()):
@@ -214,9 +229,9 @@ class Config(Closed):
         builder = Builder(self, folder)
         return CollectPlan(
             questions=questions,
-            specialists=tuple(builder.specialist(name) for name in self.answering),
+            specialists=tuple(builder.specialist(name) for name in names),
             graders={task: grader(grade, builder) for task, grade in kinds.items()},
-            budget=self.learn.labels.budget,
+            budget=stated.budget,
             fee_weight=1.0 if self.value.right_answer is None else 1.0 / self.value.right_answer,
         )
 

@@ -199,6 +199,15 @@ class LabelSettings(Closed):
     budget: Above
 
 
+class ShadowSettings(Closed):
+    """In observe mode: answers and verdicts that show whether the router would have chosen better.
+
+    budget: dollars a month for answers and judge.
+    """
+
+    budget: Above
+
+
 class LearnSettings(Closed):
     """What the gateway learns from ratings of its answers.
 
@@ -211,6 +220,7 @@ class LearnSettings(Closed):
         come from one API key.
     explore: requests that are asked for what they teach; none without it (see also serve.explore).
     labels: logged prompts that `pandora learn label` has scored completely.
+    shadow: what `pandora learn shadow` may spend on comparing an observing router to what it observes.
     """
 
     feedback: Name = "reward"
@@ -219,6 +229,7 @@ class LearnSettings(Closed):
     per_key: Annotated[float, Field(gt=0, le=1)] = 0.2
     explore: ExploreSettings | None = None
     labels: LabelSettings | None = None
+    shadow: ShadowSettings | None = None
 
     def lessons(self, router: Router | None, market: object = None) -> Lessons | None:
         """What `explore` says, for this router; None without it, and in a market: the winner answers."""

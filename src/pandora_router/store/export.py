@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import heapq
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -157,6 +159,37 @@ def sampled_prompts(open_: Transaction, most: int, since: float, until: float) -
         )
     drawn = heapq.nsmallest(most, first.items(), key=lambda kept: _lot(kept[1]))
     return [(id_, prompt) for prompt, id_ in drawn]
+
+
+@dataclass(frozen=True)
+class Dispute:
+    """A request that a router observed: `asked` answered, and the router would have asked `proposed`."""
+
+    id: str
+    prompt: str
+    asked: str
+    proposed: str
+
+
+def disputes(open_: Transaction, since: float, until: float) -> tuple[int, list[Dispute]]:
+    """How many requests of [since, until) the newest observing router judged, and those that it disputes.
+
+    Disputes whose prompt was kept, in the order of their ids' hashes, as in `sampled_prompts`.
+    """
+    rows = open_.rows(
+        "SELECT d.id, d.artifact, d.asked, d.proposed, b.prompt FROM decisions d "
+        "LEFT JOIN bodies b ON b.decision = d.id WHERE d.mode = 'observe' AND d.declined IS NULL "
+        "AND d.artifact <> '' AND d.at >= ? AND d.at < ? ORDER BY d.at DESC, d.id",
+        *(since, until),
+    )
+    artifacts = [re.split("[@/]", str(row[1]))[0] for row in rows]  # without another worth or policy
+    mine = [row for row, artifact in zip(rows, artifacts, strict=True) if artifact == artifacts[0]]
+    found = [
+        Dispute(str(id_), str(prompt), str(asked), str(proposed))
+        for id_, _, asked, proposed, prompt in mine
+        if asked != proposed and prompt is not None and str(prompt).strip()
+    ]
+    return len(mine), sorted(found, key=lambda one: _lot(one.id))
 
 
 def _lot(id_: str) -> bytes:

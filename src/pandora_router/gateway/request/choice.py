@@ -247,9 +247,9 @@ async def decide(
     return choice if choice.randomised else _explored(choice, known, settings.explore, rng)
 
 
-def compared(choice: Choice, mix: Mix | None, turn: Turn) -> Choice:
-    """The same choice, whose record says where the prompt ranks among those that the router knows."""
-    if mix is None or choice.declined is not None:
+def compared(choice: Choice, mix: Mix | None, turn: Turn, first: bool) -> Choice:
+    """The same choice; that of a `first` prompt records where it ranks among those that the router knows."""
+    if mix is None or not first or turn.continues or choice.declined is not None:
         return choice
     return replace(choice, value={**choice.value, "mix": {"of": mix.name, "ranks": mix.ranks(asked(turn))}})
 

@@ -189,9 +189,8 @@ class Exchange:
             router, self.looks, self.draw = begun.router, begun.looks, begun.draw
         parts = (router, turn, offered, settings, self.rng, self.looks, stay, begun)
         made = await choice.decide(*parts, call=call, lessons=self.site.lessons)
-        if call and known is None and not turn.continues:
-            made = choice.compared(made, self.site.mix, turn)
-        return choice.in_session(made, known, offered)
+        first = call and known is None
+        return choice.in_session(choice.compared(made, self.site.mix, turn, first), known, offered)
 
     async def _auctioned(self, offered: list[str], call: bool) -> Choice:
         request = AuctionRequest(self.id, self.wire, self.headers, self.parsed, self.asked, offered, call)
