@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,7 @@ from tools.pages import put
 
 from benchmarks import learn_stream, learn_trials
 from benchmarks.folders import DATA
+from benchmarks.kept import CACHE
 from benchmarks.learn_stream import Feedback, Outcome, Stream
 from pandora_router import Never, Router
 from pandora_router.config.experiments import read_experiment
@@ -61,7 +63,7 @@ HELD = 2000
 SOME = 100
 """Rated disagreements before promotion in a stream, which is too short for the usual 2,000."""
 MAIN = "20 % rated"
-SOME_WAYS = ("learning", "labels")
+SOME_WAYS = ("learning",)
 """The ways that are run in every scenario; the others only in `MAIN`, unless `--every` is given."""
 SCENARIOS = {
     MAIN: Feedback(0.2),
@@ -143,21 +145,43 @@ def over_tables(tables: Sequence[Sequence[Any]]) -> str:
     return ", ".join(parts)
 
 
-def measured(table: Table, asked: argparse.Namespace) -> dict[str, dict[str, list[Any]]]:
+def measured(name: str, table: Table, asked: argparse.Namespace) -> dict[str, dict[str, list[Any]]]:
     """For each scenario and way the gains of each seed."""
-    found: dict[str, dict[str, list[Any]]] = {name: {} for name in SCENARIOS}
+    found: dict[str, dict[str, list[Any]]] = {scenario: {} for scenario in scenarios(asked)}
     for seed in range(asked.seeds):
-        base = streams(table, seed, asked.scored, asked.requests)
-        frozen, limit = learn_stream.frozen(base), learn_stream.scored(base)
-        for number, (name, feedback) in enumerate(SCENARIOS.items()):
-            rng = np.random.default_rng([seed, number])
-            drawn = feedback.drawn(base.fresh.score, rng)
-            stream = replace(base, rated=drawn, feedback=feedback)
-            for way, run in ways(feedback, asked.python).items():
-                if not (asked.every or name == MAIN or way in (*SOME_WAYS, "all scores")):
-                    continue
-                outcome = limit if way == "all scores" else run(stream)
-                found[name].setdefault(way, []).append((*gains(outcome, frozen, stream), outcome.told))
+        file = asked.cache / f"{name}-{asked.scored}-{asked.requests}-{len(found)}-{seed}.npz"
+        if not file.exists():
+            made = of_seed(table, seed, asked)
+            arrays = {f"{key} {part}": run[part] for key, run in made.items() for part in (0, 1)}
+            told = json.dumps({key: run[2] for key, run in made.items()})
+            asked.cache.mkdir(parents=True, exist_ok=True)
+            np.savez(file, told=told, **arrays)
+            print(f"{file.name} is done", flush=True)
+        with np.load(file, allow_pickle=False) as kept:
+            for key, remarks in json.loads(str(kept["told"])).items():
+                scenario, way = key.split(": ")
+                found[scenario].setdefault(way, []).append((kept[f"{key} 0"], kept[f"{key} 1"], remarks))
+    return found
+
+
+def scenarios(asked: argparse.Namespace) -> dict[str, Feedback]:
+    """The scenarios that are run, the main one first."""
+    return dict(list(SCENARIOS.items())[: asked.scenarios])
+
+
+def of_seed(table: Table, seed: int, asked: argparse.Namespace) -> dict[str, Any]:
+    """The gains and remarks of each scenario and way, for one seed."""
+    found: dict[str, Any] = {}
+    base = streams(table, seed, asked.scored, asked.requests)
+    frozen, limit = learn_stream.frozen(base), learn_stream.scored(base)
+    for number, (name, feedback) in enumerate(scenarios(asked).items()):
+        rng = np.random.default_rng([seed, number])
+        stream = replace(base, rated=feedback.drawn(base.fresh.score, rng), feedback=feedback)
+        for way, run in ways(feedback, asked.python).items():
+            if not (asked.every or name == MAIN or way in (*SOME_WAYS, "all scores")):
+                continue
+            outcome = limit if way == "all scores" else run(stream)
+            found[f"{name}: {way}"] = (*gains(outcome, frozen, stream), outcome.told)
     return found
 
 
@@ -165,7 +189,7 @@ def of_table(name: str, asked: argparse.Namespace) -> tuple[dict[str, dict[str, 
     """The streams and the trials of one table, in a process of its own."""
     begun, embedder.REMEMBERED = time.process_time(), VECTORS
     table = table_named(name, asked.data)
-    made = measured(table, asked), learn_trials.line(name, table, asked.scored)
+    made = measured(name, table, asked), learn_trials.line(name, table, asked.scored)
     print(f"{name}: {time.process_time() - begun:.0f} s of CPU, rivals apart", flush=True)
     return made
 
@@ -203,6 +227,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--every", action="store_true", help="every way in every scenario")
     parser.add_argument("--python", type=Path, default=Path(".venv-peers/bin/python"))
+    parser.add_argument("--cache", type=Path, default=CACHE / "learn", help="where finished seeds are kept")
+    parser.add_argument("--scenarios", type=int, default=len(SCENARIOS), help="so many of them")
     parser.add_argument("--page", type=Path)
     asked = parser.parse_args()
     with ProcessPoolExecutor(asked.processes) as pool:
@@ -213,7 +239,7 @@ def main() -> None:
         f"{asked.scored:,} scored prompts, {asked.requests:,} requests (fewer where a table has fewer), "
         f"{asked.seeds} seeds.\n\n"
     )
-    text += "\n".join(line for name in SCENARIOS for line in lines(name, found))
+    text += "\n".join(line for name in scenarios(asked) for line in lines(name, found))
     text += "\n" + "\n".join([*learn_trials.HEAD, *trials])
     print(text)
     if asked.page is not None:

@@ -198,11 +198,10 @@ class _Learner:
             return
         score = np.full(fresh.score.shape, np.nan)
         score[known, column[known]] = fresh.score[known, column[known]]
-        whole = known[self.whole[known]]
-        score[whole] = fresh.score[whole]
-        made = refit(
-            self.stream.router, replace(fresh, score=score).rows(known), complaints=self.corrected
-        ).router
+        whole = self.whole[known]
+        traffic = replace(fresh, score=score).rows(known[~whole])
+        fair = fresh.rows(known[whole]) if whole.any() else None
+        made = refit(self.stream.router, traffic, complaints=self.corrected, fair=fair).router
         self.knowledge = Exploration.of(made.cheap)
         if self.least is None:
             self.serving = made

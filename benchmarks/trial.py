@@ -2,9 +2,9 @@
 
 The cost is processor time of one thread for the decision of one `auto` request: without a trial, with a trial
 in which both routers agree, and with one in which a coin is tossed and its row written (SQLite). The
-candidate is a refit of the serving router. Pricing a lesson (`learn: {explore: ...}`) comes on top. The
-picture draws the evidence of three candidates in simulated trials with `learn.evidence.counted`: better by
-0.1, equal, and worse by 0.1 of a right answer where the two disagree.
+candidate is a refit of the serving router. Pricing a lesson (`learn: {explore: ...}`) and comparing a prompt
+to the known ones come on top. The picture draws the evidence of three candidates in simulated trials with
+`learn.evidence.counted`: better by 0.1, equal, and worse by 0.1 of a right answer where the two disagree.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ from tests.support.tables import generate
 from tools.pages import put
 
 from pandora_router import Never, Router
+from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.pooled import Pooled
 from pandora_router.gateway.generation import Challenger, Settings
 from pandora_router.gateway.incumbent import sharing
 from pandora_router.gateway.request import choice
 from pandora_router.gateway.request.trial import toss
 from pandora_router.learn.evidence import CERTAIN, Evidence, Rated, counted
+from pandora_router.learn.exploration import SHARE as SHARE_OF_LAW
 from pandora_router.learn.exploration import Exploration
+from pandora_router.learn.mix import Mix
 from pandora_router.learn.refit import refit
 from pandora_router.search import kernels
 from pandora_router.store import log
@@ -113,20 +116,43 @@ def _row() -> float:
     return max(spent[1] - spent[0], 0.0)
 
 
-def lessons(specialists: int = 10) -> list[float]:
-    """Milliseconds of processor time to price asking each specialist for what its answer teaches."""
+def lessons(specialists: int = 10) -> dict[str, list[float]]:
+    """Milliseconds of processor time to price a lesson, to learn one rating, and to rank one prompt."""
     rng = np.random.default_rng(2)
-    units = rng.standard_normal((TIMES, 64))
+    units = rng.standard_normal((TIMES, 64)).astype(np.float32)
     units /= np.linalg.norm(units, axis=1, keepdims=True)
     law = Pooled.fit(units, (rng.random((TIMES, specialists)) < 0.6).astype(float), (0.05, 0.15))
-    known = Exploration(law, law.features(units[:64]), law.predict(units[:64]))
+    share = np.full(specialists, SHARE_OF_LAW)
+    known = Exploration(law, law.features(units[:64]), law.predict(units[:64]), share)
     worth, features = law.predict(units), law.features(units)
-    spent = []
-    for i in range(TIMES):
-        begun = time.process_time()
-        known.lesson(features[i], worth[i], 2000.0)
-        spent.append(1000.0 * (time.process_time() - begun))
+    prompts = generate(n=1200, seed=1).prompts
+    mix = Mix.of(Neighbours.fit(prompts, np.zeros((len(prompts), 1)), ("one",)))
+    assert mix is not None
+    mix.ranks(prompts[0])
+    works: dict[str, Callable[[int], object]] = {
+        "the price of a lesson": lambda i: known.lesson(features[i], worth[i], 2000.0),
+        "one rated answer learnt by the linear model": lambda i: law.after(units[i], i % specialists, 1.0),
+        "a prompt compared to the known ones": lambda i: mix.ranks(prompts[0]),
+    }
+    spent: dict[str, list[float]] = {name: [] for name in works}
+    for name, work in works.items():
+        for i in range(TIMES):
+            begun = time.process_time()
+            work(i)
+            spent[name].append(1000.0 * (time.process_time() - begun))
     return spent
+
+
+def seconds_of_refit(requests: int) -> float:
+    """Seconds of processor time of a refit from so many rated requests, of four specialists."""
+    kernels.load()
+    router = Router.fit(generate(n=600, m=4, seed=1), policy=Never())
+    table = generate(n=requests, m=4, seed=2)
+    column = np.random.default_rng(0).integers(4, size=requests)
+    rated = np.where(np.arange(4) == column[:, None], table.score, np.nan)
+    begun = time.process_time()
+    refit(router, replace(table, score=rated))
+    return time.process_time() - begun
 
 
 def paths(seed: int = 3) -> dict[float, list[float]]:
@@ -185,12 +211,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--page", type=Path)
     parser.add_argument("--svg", type=Path)
+    parser.add_argument("--refit", type=int, default=0, metavar="REQUESTS", help="time a refit from so many")
     asked = parser.parse_args()
     lines = ["| request | requests | processor time in ms, median (interquartile range) |", "|---|---|---|"]
-    for name, spent in {**cost(), "the price of a lesson, ten specialists": lessons()}.items():
+    for name, spent in {**cost(), **lessons()}.items():
         low, middle, high = statistics.quantiles(spent, n=4)
         lines.append(f"| {name} | {len(spent)} | {middle:.3f} ({low:.3f} to {high:.3f}) |")
     text = "\n".join(lines)
+    if asked.refit:
+        seconds = seconds_of_refit(asked.refit)
+        text += (
+            f"\n\nA refit from {asked.refit:,} rated requests takes {seconds:.0f} seconds of processor time."
+        )
     print(text)
     if asked.page is not None:
         put(text, asked.page, "cost")

@@ -165,3 +165,18 @@ def test_a_fair_sample_tells_complaints_from_a_change_of_all_specialists(small: 
     assert error(both.router) < error(alone.router)
     assert error(both.router) < 0.1
     assert both.router.record.learnt["labels"] == 4500
+
+
+def test_prompts_that_were_scored_completely_are_known_like_those_of_the_fit(small: Router) -> None:
+    traffic, labels, held = (generate(n=n, seed=seed) for n, seed in ((60, 21), (80, 22), (50, 23)))
+    made = refit(small, only(traffic, np.arange(60) % 3), fair=labels).router
+    assert isinstance(small.cheap, Neighbours)
+    wide = small.cheap.remember(labels.prompts, labels.reward)
+    assert made.cheap.before.predict(held.prompts) == pytest.approx(wide.predict(held.prompts))  # type: ignore[attr-defined]
+    assert made.cheap.fitted.same_as(small.cheap)  # type: ignore[attr-defined]
+    again = refit(made, only(traffic, np.arange(60) % 3), fair=labels).router  # nothing counts twice
+    assert again.cheap.predict(held.prompts) == pytest.approx(made.cheap.predict(held.prompts), abs=1e-12)
+    nobody = generate(n=1, seed=21)
+    empty = replace(nobody, score=np.full(nobody.score.shape, np.nan))
+    alone = refit(small, empty, fair=labels).router  # labels without any rating
+    assert alone.cheap.after.reward == pytest.approx(wide.reward)  # type: ignore[attr-defined]

@@ -46,7 +46,7 @@ def test_others_stay_as_they_are_and_the_newcomer_is_an_average_colleague(
     estimates, old = grown.cheap.predict(fresh.prompts), before.cheap.predict(fresh.prompts)
     assert estimates[:, :-1] == pytest.approx(old, abs=1e-12)
     scores = estimates + grown.fee_weight * grown.fees
-    assert scores[:, -1] == pytest.approx(scores[:, :-1].mean(axis=1), abs=0.1)
+    assert scores[:, -1] == pytest.approx(scores[:, :-1].mean(axis=1), abs=0.2)
     assert scores[:, -1].mean() == pytest.approx(scores[:, :-1].mean(), abs=0.03)
     decisions = grown.route_batch(fresh.prompts)
     for new, known in zip(decisions, before.route_batch(fresh.prompts), strict=True):

@@ -187,7 +187,7 @@ class Unscored(PromptsOnly):
 def neighbours_of(cheap: object) -> Neighbours | None:
     """The neighbours of the fit in a cheap estimate; None if it is not made of neighbours."""
     base = cheap.base if isinstance(cheap, Unscored) else cheap
-    before = base.before if isinstance(base, Blended) else base
+    before = base.fitted if isinstance(base, Blended) else base
     return before if isinstance(before, Neighbours) else None
 
 

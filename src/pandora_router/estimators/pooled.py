@@ -226,12 +226,14 @@ def noise_parts(covariance: Matrix) -> tuple[float, float]:
 class Blended(PromptsOnly):
     """The mean of three estimates: neighbours before a refit, neighbours after it, and a linear one.
 
-    before: neighbours that know the prompts of the fit. after: the same with rated requests, completed.
+    before: neighbours that know the prompts of the fit and, at the end, `labels` prompts that were scored
+    completely since. after: the same with rated requests, completed.
     """
 
     before: Neighbours
     after: Neighbours
     linear: Pooled
+    labels: int = 0
 
     @property
     def embedder(self) -> Embedder:
@@ -256,6 +258,14 @@ class Blended(PromptsOnly):
             (self.before.predict_unseen(prompts) + self.after.predict_unseen(prompts) + linear) / 3.0
         )
 
+    @property
+    def fitted(self) -> Neighbours:
+        """The neighbours of the fit, as they were before any refit."""
+        if not self.labels:
+            return self.before
+        before, kept = self.before, len(self.before.reward) - self.labels
+        return replace(before, vectors=before.vectors[:kept], reward=before.reward[:kept], edges=None)
+
     def sharing(self, other: Blended | Neighbours) -> Blended:
         """The same estimate, with the neighbours of before and the embedder of `other` if these are equal.
 
@@ -275,7 +285,9 @@ class Blended(PromptsOnly):
         before = self.before.state()
         after = once(self.after.state(), frozenset([self.embedder.name]))
         parts = {"before": before, "after": after, "linear": self.linear.state()}
-        return Saved("blended", {}, {}, parts={**parts, "embedder": before.parts["embedder"]})
+        return Saved(
+            "blended", {"labels": self.labels}, {}, parts={**parts, "embedder": before.parts["embedder"]}
+        )
 
     @classmethod
     def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> Blended:
@@ -283,7 +295,8 @@ class Blended(PromptsOnly):
         parts = saved.of_kind("blended").parts
         before = Neighbours.from_state(parts["before"], embedder=embedder)
         after = Neighbours.from_state(parts["after"], embedder=embedder)
-        return cls(before, replace(after, embedder=before.embedder), Pooled.from_state(parts["linear"]))
+        linear, labels = Pooled.from_state(parts["linear"]), int(saved.settings.get("labels", 0))
+        return cls(before, replace(after, embedder=before.embedder), linear, labels)
 
     def save(self, folder: Path | str) -> Path:
         """Write the estimator to `folder`, atomically; an estimator already there is replaced."""

@@ -10,7 +10,8 @@ knows, each estimated without itself,
 
 the best linear estimate of the missing rewards given the known ones. The neighbours then remember completed
 rows like any others; what was scored stays as it was scored. The refitted router decides on the mean of three
-estimates: the neighbours of the fit, the neighbours over completed rows, and a linear model with shared parts
+estimates: the neighbours of the fit (to which prompts that were scored completely are added), the neighbours
+over completed rows, and a linear model with shared parts
 (`estimators.pooled`), which reads rows with missing rewards as they are. A newcomer that joined without any
 score (`estimators.extended.Unscored`) is known to the linear model alone.
 
@@ -89,7 +90,7 @@ def refit(router: Router, traffic: Table, *, complaints: bool = False, fair: Tab
     note |= {"labels": int(np.isfinite(score[sampled]).sum()), "drift": level}
     record = replace(router.record, learnt=note)
     old = len(cheap.specialists)
-    blended = _blended(cheap, prompts, expected[:, :old], news[:, :old], biased[:, :old] != 0.0)
+    blended = _blended(cheap, prompts, (expected + news)[:, :old], biased[:, :old] != 0.0)
     learnt: Blended | Unscored = blended
     if newcomers:
         for at, column in np.argwhere(np.isfinite(news)):
@@ -99,23 +100,26 @@ def refit(router: Router, traffic: Table, *, complaints: bool = False, fair: Tab
     return Learnt(made, int((~sampled).sum()), ratings, offset)
 
 
-def _blended(
-    cheap: Neighbours, prompts: Sequence[str], expected: Matrix, news: Matrix, moved: Mask
-) -> Blended:
-    """The average of three estimates after rewards that differ by `news` (N, M) from what was expected.
+def _blended(cheap: Neighbours, prompts: Sequence[str], reward: Matrix, moved: Mask) -> Blended:
+    """The average of three estimates after these rewards (N, M), NaN where missing.
 
-    moved: cells whose reward is not as it was seen. Prompts without news teach nothing.
+    moved: cells whose reward is not as it was seen. Prompts of which all rewards were seen are known from
+    then on like those of the fit. Prompts without a reward teach nothing.
     """
-    rows = np.flatnonzero(np.isfinite(news).any(axis=1))
-    expected, news, some = expected[rows], news[rows], [prompts[i] for i in rows.tolist()]
-    covariance = residual_covariance(cheap)
-    completed = expected + spread(news, covariance)
-    completed = np.where(np.isnan(news) | moved[rows], completed, expected + news)  # kept as it was seen
-    units = (
-        np.concatenate([cheap.units(), cheap.units(cheap.embedder.embed(some))]) if some else cheap.units()
-    )
-    linear = Pooled.fit(units, np.concatenate([cheap.reward, expected + news]), noise_parts(covariance))
-    return Blended(cheap, cheap.remember(some, completed), linear)
+    seen = np.isfinite(reward)
+    whole = np.flatnonzero(seen.all(axis=1) & ~moved.any(axis=1))
+    rows = np.setdiff1d(np.flatnonzero(seen.any(axis=1)), whole)
+    before = cheap.remember([prompts[i] for i in whole.tolist()], reward[whole])
+    some = [prompts[i] for i in rows.tolist()]
+    covariance, after, units = residual_covariance(before), before, before.units()
+    if some:
+        expected = before.predict_unseen(some)
+        completed = expected + spread(reward[rows] - expected, covariance)
+        kept = seen[rows] & ~moved[rows]  # stays as it was seen
+        after = before.remember(some, np.where(kept, reward[rows], completed))
+        units = np.concatenate([units, before.units(before.embedder.embed(some))])
+    linear = Pooled.fit(units, np.concatenate([before.reward, reward[rows]]), noise_parts(covariance))
+    return Blended(before, after, linear, len(whole))
 
 
 def _joined(

@@ -51,7 +51,7 @@ NO_WEBSOCKET = "No websockets are served here: POST /v1/responses with `stream: 
 
 
 @dataclass(frozen=True)
-class Call:
+class EndpointCall:
     """A request to an endpoint. `key` is that of the client, where the endpoint asks for one."""
 
     gateway: Gateway
@@ -75,13 +75,13 @@ class Route:
 
     methods: str
     path: str
-    answer: Callable[[Call], Awaitable[Reply]]
+    answer: Callable[[EndpointCall], Awaitable[Reply]]
     keyed: bool = True
 
 
 async def answer(gateway: Gateway, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Reply:
     """Answer a request by the first of `ROUTES` that fits; raises `Refused`."""
-    call = Call(gateway, scope, headers, receive)
+    call = EndpointCall(gateway, scope, headers, receive)
     fitting = (one for one in _routes(scope["path"]) if re.fullmatch(one.methods, scope["method"]))
     route = next(fitting, None)
     if route is None or route.keyed:
@@ -93,18 +93,18 @@ def _routes(path: str) -> list[Route]:
     return [route for route in ROUTES if re.fullmatch(route.path, path)]
 
 
-async def _not_served(call: Call) -> Reply:
+async def _not_served(call: EndpointCall) -> Reply:
     method, path = call.scope["method"], call.scope["path"]
     known = path in BY_PATH or bool(_routes(path))
     code = "" if known else "not_found"
     raise Refused(405 if known else 404, f"{method} {path[:200]} is not served here.", code)
 
 
-async def _alive(call: Call) -> Reply:
+async def _alive(call: EndpointCall) -> Reply:
     return Reply(b'{"status":"ok"}')
 
 
-async def _front(call: Call) -> Reply:
+async def _front(call: EndpointCall) -> Reply:
     """The dashboard for a browser; Claude Code asks with HEAD whether anybody is there."""
     if _browses(call.headers) and DASHBOARD in call.gateway.mounted:
         return Reply(b"", 303, headers={"location": DASHBOARD})
@@ -114,31 +114,31 @@ async def _front(call: Call) -> Reply:
     raise Refused(404, "GET / is not served here.", "not_found")
 
 
-async def _websocket(call: Call) -> Reply:
+async def _websocket(call: EndpointCall) -> Reply:
     if "sec-websocket-key" in call.headers:
         raise Refused(426, NO_WEBSOCKET, "upgrade_required", {"upgrade": "HTTP/1.1"})
     await _key(call.gateway, call.headers)
     return await _not_served(call)
 
 
-async def _openapi(call: Call) -> Reply:
+async def _openapi(call: EndpointCall) -> Reply:
     site = call.gateway.site
     known = not site.settings.keys or await _shown(call.gateway, call.headers) is not None
     return Reply(orjson.dumps(openapi.document(site.models() if known else ())))
 
 
-async def _passed(call: Call) -> Reply:
+async def _passed(call: EndpointCall) -> Reply:
     return await passed_on(call.gateway, call.scope["path"], call.headers, call.receive)
 
 
-async def _stored(call: Call) -> Reply:
+async def _stored(call: EndpointCall) -> Reply:
     scope = call.scope
     return await stored_response(
         call.gateway, scope["method"], scope["path"], scope["query_string"], call.headers
     )
 
 
-async def _metrics(call: Call) -> Reply:
+async def _metrics(call: EndpointCall) -> Reply:
     if call.key is not None and not call.key.admin:
         raise Refused(403, ADMIN, "not_allowed")
     return Reply(await telemetry.metrics(call.gateway), kind="text/plain; version=0.0.4; charset=utf-8")
@@ -166,7 +166,7 @@ def _browses(headers: Mapping[str, str]) -> bool:
     return "text/html" in headers.get("accept", "")
 
 
-async def _ready(call: Call) -> Reply:
+async def _ready(call: EndpointCall) -> Reply:
     """Whether requests can be answered; for holders of an admin key the artifact and circuits as well."""
     gateway = call.gateway
     reader = await _shown(gateway, call.headers)
@@ -193,12 +193,12 @@ async def _ready(call: Call) -> Reply:
     return Reply(orjson.dumps(state), 200 if ready else 503)
 
 
-async def _models(call: Call) -> Reply:
+async def _models(call: EndpointCall) -> Reply:
     data = [_model(call.gateway, name) for name in call.gateway.site.models()]
     return Reply(orjson.dumps({"object": "list", "data": data}))
 
 
-async def _model_named(call: Call) -> Reply:
+async def _model_named(call: EndpointCall) -> Reply:
     """One name that clients may use, also one that an alias explains; raises `Refused` (404)."""
     gateway, name = call.gateway, call.scope["path"].removeprefix("/v1/models/")
     try:
@@ -233,7 +233,7 @@ def _wire(scope: Scope, headers: Mapping[str, str], body: object) -> Wire:
     return BY_NAME["messages" if "system" in members or "anthropic-version" in headers else "chat"]
 
 
-async def _decide(call: Call) -> Reply:
+async def _decide(call: EndpointCall) -> Reply:
     """Decide for a request of any wire (see `_wire`); no specialist is called."""
     gateway, headers, settings = call.gateway, call.headers, call.gateway.site.settings
     await admitted(gateway, headers, time.time())
@@ -263,7 +263,7 @@ async def decided(gateway: Gateway, wire: Wire, headers: Mapping[str, str], body
     }
 
 
-async def _recorded(call: Call) -> Reply:
+async def _recorded(call: EndpointCall) -> Reply:
     key = None if call.key is None else call.key.id
     return Reply(orjson.dumps(await recorded(call.gateway, call.last, key)))
 
@@ -281,7 +281,7 @@ async def recorded(gateway: Gateway, id_: str, key: str | None) -> dict[str, Any
     return dict(row)
 
 
-async def _feedback(call: Call) -> Reply:
+async def _feedback(call: EndpointCall) -> Reply:
     """Append feedback: {decision_id, reward} or {decision_id, metric, value}, source, observed_at, scope."""
     gateway, headers = call.gateway, call.headers
     key = None if call.key is None else call.key.id
