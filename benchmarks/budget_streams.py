@@ -7,25 +7,31 @@ even that fits they are refused and score 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pandora_router.folders import replacing
 from pandora_router.learn.pace import Pace, Traffic, affordable
 from pandora_router.router.curve import Curve
 
 Numbers = NDArray[np.float64]
+ADAPTER = Path(__file__).resolve().parent / "peers" / "adapters" / "budget_pareto.py"
 HOURS = 720
 SHAPES = ("constant", "growing", "weekly", "spike", "falling")
 PER_HOUR = 8
 TIMES = 2
 """Times an hour that the price is computed anew."""
-OURS, FIXED, DUAL, MIX = "goal: {budget, per}", "fixed at the start", "running-mean dual", "mix of two"
-STEP, FORGET = 0.05, 0.95
-"""Step of the dual price and weight of the past in its running mean of costs."""
+OURS, FIXED, MIX = "goal: {budget, per}", "fixed at the start", "mix of two"
+PACER, PARETO = "ParetoBandit's pacer, our router", "ParetoBandit, learning"
 
 
 class Replayed(Protocol):
@@ -142,26 +148,6 @@ def fixed(stream: Stream) -> Spent:
     return stream.served(np.full(len(stream.score), place))
 
 
-def dual(stream: Stream) -> Spent:
-    """A price of a dollar that moves with the running mean of costs, as that of ParetoBandit.
-
-    Our own few lines of its published rule, on our estimates: price <- max(0, price + step x (mean / ceiling
-    - 1)), in units of the price at the start; the ceiling for a request is the forecast at the start.
-    """
-    ceiling = stream.forecast
-    start = 1.0 / affordable(stream.curve, ceiling)
-    price, mean = 1.0, ceiling
-    at = np.empty(len(stream.score), dtype=np.int64)
-    logs = np.log(stream.worths)
-    middles = (logs[1:] + logs[:-1]) / 2.0
-    for row in range(len(at)):
-        worth = -np.log(max(price * start, 1e-12))
-        at[row] = place = int(np.searchsorted(middles, worth))
-        mean = FORGET * mean + (1.0 - FORGET) * float(stream.money[row, place])
-        price = max(0.0, price + STEP * (mean / ceiling - 1.0))
-    return stream.served(at)
-
-
 def mixed(stream: Stream) -> Spent:
     """The best random mix of two specialists whose mean cost is that of the budget, known in hindsight."""
     fee, score = stream.fees.mean(axis=0), stream.singles.mean(axis=0)
@@ -179,4 +165,49 @@ def mixed(stream: Stream) -> Spent:
     return stream.stopped(stream.singles[rows, name], stream.fees[rows, name])
 
 
-WAYS: Mapping[str, Callable[[Stream], Spent]] = {OURS: paced, FIXED: fixed, DUAL: dual, MIX: mixed}
+def rivals(
+    vectors: Callable[[], tuple[tuple[Numbers, Numbers, Numbers], Numbers]],
+    case: Replayed,
+    streams: Sequence[tuple[Stream, NDArray[np.int64]]],
+    python: Path,
+    out: Path,
+) -> list[dict[str, Spent]]:
+    """What ParetoBandit makes of each stream and its prompts, under the same stop, run by `python`.
+
+    vectors: gives vectors, scores and fees of the prompts of the fit, and vectors of those of the case. out:
+    keeps the choices; if the file is there, nothing is run. Raises `subprocess.CalledProcessError` if it
+    fails.
+    """
+    if not out.exists():
+        _run(*vectors(), case, streams, python, out)
+    with np.load(out, allow_pickle=False) as found:
+        made = [(found[f"at{i}"], found[f"chosen{i}"]) for i in range(len(streams))]
+    every = []
+    for (stream, _), (at, chosen) in zip(streams, made, strict=True):
+        each = np.arange(len(chosen))
+        whole = stream.stopped(stream.singles[each, chosen], stream.fees[each, chosen])
+        every.append({PACER: stream.served(at), PARETO: whole})
+    return every
+
+
+def _run(
+    known: tuple[Numbers, Numbers, Numbers],
+    fresh: Numbers,
+    case: Replayed,
+    streams: Sequence[tuple[Stream, NDArray[np.int64]]],
+    python: Path,
+    out: Path,
+) -> None:
+    """Run the adapter on a task and write what it chose."""
+    with tempfile.TemporaryDirectory() as folder, replacing(out) as draft:
+        task, made = Path(folder) / "task.npz", Path(folder) / "made.npz"
+        parts: dict[str, NDArray[np.generic]] = {f"rows{i}": rows for i, (_, rows) in enumerate(streams)}
+        parts |= dict(zip(("known", "known_score", "known_fee"), known, strict=True))
+        parts |= {"fresh": fresh, "score": case.singles, "fee": case.fees, "worths": case.worths}
+        targets = json.dumps([stream.forecast for stream, _ in streams])
+        np.savez(task, money=case.money, targets=np.array(targets), **parts)
+        subprocess.run([str(python), str(ADAPTER), str(task), str(made)], check=True)
+        shutil.copyfile(made, draft)
+
+
+WAYS: Mapping[str, Callable[[Stream], Spent]] = {OURS: paced, FIXED: fixed, MIX: mixed}

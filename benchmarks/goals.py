@@ -12,6 +12,8 @@ score and cost. Finished fits are kept in the cache (`--cache`), numbers alone a
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
 import json
 import time
 import zlib
@@ -23,13 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 from tools.pages import put
 
-from benchmarks.budget_streams import FIXED, OURS, SHAPES, WAYS, Stream, month
+from benchmarks.budget_streams import FIXED, OURS, PACER, PARETO, SHAPES, WAYS, Spent, Stream, month, rivals
 from benchmarks.folders import DATA
 from benchmarks.peers.runs import EXPERIMENTS
 from pandora_router.config.experiments import read_experiment
 from pandora_router.data import Fractions, FromColumn, PerParameter, Table, resplit
 from pandora_router.data.fees import Fees
 from pandora_router.data.importers import read_folder
+from pandora_router.estimators.embedders.embedder import default_embedder
+from pandora_router.estimators.embedders.tfidf import fitted_embedder
 from pandora_router.evaluate.estimates import table_of
 from pandora_router.folders import replacing
 from pandora_router.report.tables import grid
@@ -48,7 +52,7 @@ KNOWN = Fractions(0.3, 0.15, 0.55)
 SHARES = (0.8, 0.9, 0.95, 0.98)
 PROMISES, HELD = 200, 400
 """Simulated fits, and the held-out prompts of each."""
-STREAMS = 2
+STREAMS = 1
 """Simulated months per fit, shape and way."""
 LEVELS = (0.25, 0.6)
 """Budgets: how far between the cheapest and the dearest end of the curve a request may cost."""
@@ -88,12 +92,13 @@ def table(name: str, seed: int) -> Table:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """The curve of a fit, and what fresh prompts score and cost at each of `worths`, rising.
+    """The curve of a fit by a seed, and what fresh prompts score and cost at each of `worths`, rising.
 
     score, money, bought: (N, K) of the router. singles, fees: (N, M) of the specialists. prompt: a number for
     each distinct prompt of the table, the same for all seeds.
     """
 
+    seed: int
     curve: Curve
     worths: Numbers
     score: Numbers
@@ -117,7 +122,7 @@ class Measured:
             if told is None:
                 return None
             arrays = {part: kept[part] for part in kept.files if part != "curve"}
-            return cls(Curve.from_dict(told), **arrays)
+            return cls(seed, Curve.from_dict(told), **arrays)
 
 
 def _measured(name: str, seed: int) -> dict[str, NDArray[np.generic]]:
@@ -197,38 +202,57 @@ def against_mix(cases: Sequence[Measured]) -> list[tuple[float, float]]:
     return rows
 
 
-def months(cases: Sequence[Measured]) -> dict[str, dict[str, list[tuple[float, float, float]]]]:
-    """(regret, spent share, refused share) of every simulated month, by shape and way."""
-    found: dict[str, dict[str, list[tuple[float, float, float]]]] = {}
-    for shape in SHAPES:
-        found[shape] = {way: [] for way in WAYS}
-        for place, case in enumerate(cases):
-            for level in LEVELS:
-                for draw in range(STREAMS):
-                    rng = np.random.default_rng([place, draw, int(100 * level)])
-                    rows = rng.integers(len(case.score), size=int(month(shape).sum()))
-                    low, high = case.curve.points[-1].money, case.curve.points[0].money
-                    stream = Stream.of(case, month(shape), rows, low + level * (high - low))
-                    best = stream.best()
-                    for way, run in WAYS.items():
-                        done = run(stream)
-                        regret = (best.scored - done.scored) / len(rows)
-                        found[shape][way].append(
-                            (regret, done.spent / stream.budget, done.refused / len(rows))
-                        )
+Months = dict[str, dict[str, list[tuple[float, float, float]]]]
+"""(regret, spent share, refused share) of every simulated month, by shape and way."""
+
+
+def months(name: str, cases: Sequence[Measured], python: Path, cache: Path) -> Months:
+    """Every simulated month of a table; with ParetoBandit if `python` is there to run it."""
+    found: Months = {shape: {} for shape in SHAPES}
+    for place, case in enumerate(cases):
+        low, high = case.curve.points[-1].money, case.curve.points[0].money
+        streams, shapes = [], []
+        for shape, level, draw in itertools.product(SHAPES, LEVELS, range(STREAMS)):
+            rng = np.random.default_rng([place, draw, int(100 * level)])
+            rows = rng.integers(len(case.score), size=int(month(shape).sum()))
+            streams.append((Stream.of(case, month(shape), rows, low + level * (high - low)), rows))
+            shapes.append(shape)
+        others: list[dict[str, Spent]] = [{} for _ in streams]
+        if python.exists():
+            kept = cache / f"{name}-{case.seed}-{MOST}-{BETWEEN}-{STREAMS}-peer.npz"
+            given = functools.partial(vectors, name, case.seed)
+            others = rivals(given, case, streams, python, kept)
+        for shape, (stream, rows), other in zip(shapes, streams, others, strict=True):
+            best = stream.best()
+            for way, done in {**{way: run(stream) for way, run in WAYS.items()}, **other}.items():
+                regret = (best.scored - done.scored) / len(rows)
+                figures = regret, done.spent / stream.budget, done.refused / len(rows)
+                found[shape].setdefault(way, []).append(figures)
     return found
 
 
-def sections(found: Mapping[str, Sequence[Measured]], without: Sequence[str]) -> dict[str, str]:
+def vectors(name: str, seed: int) -> tuple[tuple[Numbers, Numbers, Numbers], Numbers]:
+    """Vectors, scores and fees of the prompts of a fit, and the vectors of the fresh ones."""
+    whole = table(name, seed)
+    known, fresh = whole.rows(whole.split != "test"), whole.in_split("test")
+    embedder = fitted_embedder(known.prompts)
+    made = [np.asarray(embedder.embed(part.prompts), dtype=np.float64) for part in (known, fresh)]
+    default_embedder().forget()
+    return (made[0], known.score, known.fee), made[1]
+
+
+def sections(
+    found: Mapping[str, Sequence[Measured]], without: Sequence[str], python: Path, cache: Path
+) -> dict[str, str]:
     """The three written parts of the page."""
-    runs = {name: months(cases) for name, cases in found.items()}
+    runs = {name: months(name, cases, python, cache) for name, cases in found.items()}
     return {"mix": _mixes(found, without), "promises": _promises(found), "budgets": _budgets(runs)}
 
 
-def _budgets(runs: Mapping[str, Mapping[str, Mapping[str, list[tuple[float, float, float]]]]]) -> str:
+def _budgets(runs: Mapping[str, Months]) -> str:
     rows = []
     for shape in SHAPES:
-        for way in WAYS:
+        for way in [way for way in (*WAYS, PACER, PARETO) if way in next(iter(runs.values()))[shape]]:
             each = np.array([np.mean(run[shape][way], axis=0) for run in runs.values()])
             whole = np.concatenate([np.array(run[shape][way]) for run in runs.values()])
             error = 1e3 * float(each[:, 0].std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else 0.0
@@ -307,6 +331,7 @@ def main() -> None:
     options.add_argument("tables", nargs="*", default=[*EXPERIMENTED, *PLAIN])
     options.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     options.add_argument("--cache", type=Path, default=Path("build/goals"))
+    options.add_argument("--environments", type=Path, default=Path(), help="folder of .venv-peers [.]")
     options.add_argument("--page", type=Path, help="also write the measured parts of this page")
     told = options.parse_args()
     found: dict[str, list[Measured]] = {}
@@ -322,7 +347,10 @@ def main() -> None:
                 flush=True,
             )
     without = [name for name in told.tables if name not in found]
-    for part, text in sections(found, without).items():
+    python = told.environments / ".venv-peers" / "bin" / "python"
+    if not python.exists():
+        print("ParetoBandit is not installed: `make peers`")
+    for part, text in sections(found, without, python, told.cache).items():
         print(f"\n{part}\n\n{text}")
         if told.page is not None:
             put(text, told.page, part)

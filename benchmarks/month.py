@@ -36,6 +36,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("shapes", nargs="*", help="growing, weekly, spike, falling [all]")
     options.add_argument("--requests", type=int, default=400, help="about so many in each month")
+    options.add_argument("--draws", type=int, default=3, help="months of each shape (3)")
     options.add_argument("--json", action="store_true")
     options.add_argument("--page", type=Path, help="also write the part `month` of this page")
     told = options.parse_args()
@@ -45,7 +46,7 @@ def main() -> None:
 
     from benchmarks.simulated_month import SHAPES, page, run  # after the clock, which it must not see unmoved
 
-    months = run(told.shapes or list(SHAPES), told.requests, clock.set)
+    months = run(told.shapes or list(SHAPES), told.requests, told.draws, clock.set)
     print(json.dumps([asdict(one) for one in months]) if told.json else page(months))
     if told.page is not None:
         put(page(months), told.page, "month")

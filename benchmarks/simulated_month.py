@@ -102,10 +102,16 @@ def gateway(router: Router, table: Table, url: str, store: Store, budget: float)
 
 
 def simulated(
-    shape: str, requests: int, router: Router, asked: Table, folder: Path, set_clock: Callable[[float], None]
+    shape: str,
+    requests: int,
+    draw: int,
+    router: Router,
+    asked: Table,
+    folder: Path,
+    set_clock: Callable[[float], None],
 ) -> Month:
     """Send the requests of one month and read the books of the provider."""
-    rng = np.random.default_rng(SHAPES.index(shape))
+    rng = np.random.default_rng([SHAPES.index(shape), draw])
     at = arrivals(shape, requests, rng)
     rows = rng.integers(len(asked), size=len(at))
     counted = at >= 24.0
@@ -114,7 +120,7 @@ def simulated(
     low, high = curve.points[-1].money, curve.points[0].money
     budget = float(counted.sum()) * (low + LEVEL * (high - low))
     scored, refused = 0.0, []
-    store = Store(str(folder / f"{shape}.sqlite"))
+    store = Store(str(folder / f"{shape}-{draw}.sqlite"))
     with closing(provider(asked)) as models:
         running = Running(gateway(router, asked, models.url, store, budget))
         place = urlsplit(running.url)
@@ -181,14 +187,18 @@ def best_fixed(router: Router, asked: Table, rows: np.ndarray, budget: float) ->
     return max(sums)
 
 
-def run(shapes: list[str], requests: int, set_clock: Callable[[float], None]) -> list[Month]:
-    """Fit once and simulate a month of each shape; `set_clock` sets the time of this process."""
+def run(shapes: list[str], requests: int, draws: int, set_clock: Callable[[float], None]) -> list[Month]:
+    """Fit once and simulate `draws` months of each shape; `set_clock` sets the time of this process."""
     whole = generate(n=2 * HELD, seed=7)
     held = np.arange(len(whole)) < HELD
     router = Router.fit(whole.rows(held), costly=QUICK, inspection_cost=0.002, remember_test=False)
     with tempfile.TemporaryDirectory() as folder:
         asked = whole.rows(~held)
-        return [simulated(shape, requests, router, asked, Path(folder), set_clock) for shape in shapes]
+        return [
+            simulated(shape, requests, draw, router, asked, Path(folder), set_clock)
+            for shape in shapes
+            for draw in range(draws)
+        ]
 
 
 def page(months: list[Month]) -> str:

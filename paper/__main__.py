@@ -4,6 +4,7 @@
     python -m paper bidding --data ../shared/data     markets -> results/bidding.md, docs/bidding.md
     python -m paper public --data ../shared/data      published tables -> docs/public.md
     python -m paper claims --data ../shared/data      the paper, claim by claim -> docs/claims.md
+    python -m paper lengths math_gpt                  how far to look -> docs/results.md
 
 Finished splits are not run again; a run that is broken off goes on when started again. The seeds of
 paper/experiments were chosen so that no rule of the router was tuned on their splits.
@@ -29,7 +30,7 @@ from pandora_router.evaluate.results import Results
 from pandora_router.folders import replace_text
 from pandora_router.report import html, plots
 from pandora_router.run import Runner
-from paper import bidding_report, claims_page, curves, public, results_page
+from paper import bidding_report, claims_page, curves, looks, public, results_page
 
 HERE = Path(__file__).parent
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -180,6 +181,24 @@ def claims_command(root: Path, paper: Path | None, output: Path, page_to: Path) 
     with SlowProgress() as progress:
         words = claims_page.markdown(root.resolve(), paper, (output / "cache").resolve(), progress)
     replace_text(page_to, words)
+
+
+@main.command("lengths")
+@click.argument("names", nargs=-1, required=True)
+@click.option(
+    "--data", "root", default=Path("../shared/data"), type=FOLDER, help="Where the data folders lie."
+)
+@click.option("--seeds", type=click.IntRange(1), default=2, help="How many seeds, from 311 on.")
+@click.option("-o", "--output", default=Path("results"), type=FOLDER, help="Where estimates are kept.")
+@click.option("--page", "page_to", type=FILE, help="The page to write, usually docs/results.md.")
+def lengths_command(
+    names: tuple[str, ...], root: Path, seeds: int, output: Path, page_to: Path | None
+) -> None:
+    """Looks of 100, 200 and 400 characters at their prices, on experiments of paper/experiments."""
+    drawn = range(311, 311 + seeds)
+    with SlowProgress() as progress:
+        words = looks.lengths(names, root.resolve(), drawn, (output / "cache").resolve(), progress)
+    click.echo(words) if page_to is None else put(words, page_to, "lengths")
 
 
 if __name__ == "__main__":

@@ -17,14 +17,19 @@ import click
 import numpy as np
 from tools.pages import put
 
+from pandora_router.boxes.costs import as_costs
 from pandora_router.calibrate.ways import ROUTER
 from pandora_router.cli.console import SlowProgress
 from pandora_router.cli.options import with_runner
 from pandora_router.config.experiments import read_experiment
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import campaign, results
+from pandora_router.evaluate.arms import named
+from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.experiments import USUAL, Experiment
 from pandora_router.evaluate.results import Results
+from pandora_router.evaluate.trials import Trial, trial_of
+from pandora_router.report.tables import grid
 from pandora_router.run import Runner
 from pandora_router.types import Progress
 
@@ -198,6 +203,60 @@ def page(folder: Path, experiments: Path = EXPERIMENTS, note: str = "") -> str:
     """The part of the page from the finished splits in `folder`; `note` is a sentence about this run."""
     parts = (part(folder, experiments) for part in (refunds, opened, missing))
     return HEAD + (f"\n{note}\n" if note else "") + "".join(parts)
+
+
+FAR = """### How far to look
+
+The same looks, broken off after fewer characters; this part is written by `python -m paper lengths`. A look
+at 400 characters has the price at the head of a column, one at fewer characters its share of that price, and
+nothing comes back. Numbers are what the router with estimates from own beginnings earns more than never
+inspecting (standard errors over prompts), on the splits {seeds}, at most {most} test prompts of each.
+
+{table}
+"""
+LENGTHS, WHOLE = (100, 200, 400), 400
+PRICES = (0.005, 0.01, 0.02, 0.05)  # of a look at `WHOLE` characters
+MOST = 1000  # test prompts of a split
+
+
+def lengths(names: Sequence[str], root: Path, seeds: Sequence[int], cache: Path, say: Progress) -> str:
+    """The table of looks of each length at their prices, for experiments of paper/experiments."""
+    rows: list[list[str]] = []
+    for name in names:
+        setting = read_experiment(EXPERIMENTS.parent / f"{name}.yaml")
+        table = table_of(setting, root)
+        for far in LENGTHS:
+            shorter = replace(setting, peek=far, neighbours=())
+            squared, gains = [], []
+            for seed in seeds:
+                say(f"{name}: {far} characters, seed {seed}", len(rows), len(names) * len(LENGTHS))
+                whole = trial_of(estimates(shorter, table, seed, cache), USUAL)
+                trial = replace(
+                    whole, test=whole.test.rows(slice(MOST)), prompt=whole.prompt[:MOST], sets=None
+                )
+                squared.append(((trial.test.costly - trial.test.reward) ** 2).mean(axis=1))
+                gains.append([_over_never(trial, far / WHOLE * price) for price in PRICES])
+            cells = [
+                f"{mean:+.1f} ({error:.1f})" for mean, error in map(_of_prompts, zip(*gains, strict=True))
+            ]
+            rows.append([setting.title, str(far), f"{np.concatenate(squared).mean():.4f}", *cells])
+    head = ["experiment", "characters", "squared error of g", *(f"{price:g}" for price in PRICES)]
+    return FAR.format(seeds=", ".join(map(str, seeds)), most=MOST, table=grid(head, rows))
+
+
+def _over_never(trial: Trial, price: float) -> np.ndarray:
+    """What the router earns more than never inspecting on each test prompt, estimates from own beginnings."""
+    costs, rng = as_costs(price, trial.test.cheap.shape[1]), np.random.default_rng(0)
+    earned = []
+    for arm in named((ROUTER, "never inspect")):
+        routed = arm.route(trial, costs, 0, rng)
+        earned.append(trial.test.reward[np.arange(len(trial.test)), routed.choice] - routed.spent)
+    return np.asarray(1e3 * (earned[0] - earned[1]))
+
+
+def _of_prompts(splits: Sequence[np.ndarray]) -> tuple[float, float]:
+    values = np.concatenate(splits)
+    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
 @click.command()

@@ -149,7 +149,7 @@ def test_a_chart_of_one_point_spans_the_window(page: Chromium, tmp_path: Path) -
         running.store.submit(lambda open_: fill(open_, 1, NOW - 300, NOW - 10, feedback=1.0)).result()
         page.screen(1280, 900)
         page.open(f"{running.url}?range=24h")
-        page.until("document.querySelectorAll('.plot canvas').length === 3")  # no whole hour has feedback yet
+        page.until("document.querySelectorAll('.plot canvas').length === 4")
         left, top, wide = page.run(
             "(() => { const e = document.querySelector('.u-over'); e.scrollIntoView({block: 'center'});"
             " const b = e.getBoundingClientRect(); return [b.left, b.top + b.height / 2, b.width] })()"

@@ -59,3 +59,41 @@ def test_another_file_is_refused_with_what_was_expected(
     assert result.exit_code == 2
     assert "expected" in result.output
     assert not (tmp_path / "out.json").exists()
+
+
+def test_a_price_list_replaces_the_fees_of_the_fit(saved_router: Path, tmp_path: Path) -> None:
+    dataset, listed, output = (tmp_path / name for name in ("q.json", "model_cost.json", "out.json"))
+    dataset.write_text(json.dumps(QUESTIONS))
+    router = Router.load(saved_router)
+    dear, *others = router.specialists
+
+    def chosen(one: float, rest: float) -> set[str]:
+        """Who is chosen if a million tokens cost so many dollars from `dear`, and from all others."""
+
+        def at(dollars: float) -> dict[str, float]:
+            return {"input_token_price_per_million": 0.0, "output_token_price_per_million": dollars}
+
+        prices = {name: at(rest) for name in others} | {"their-name": at(one)}
+        listed.write_text(json.dumps(prices | {"another": at(1.0)}))
+        result = pandora(
+            "bench", "routerarena", str(dataset), "-r", str(saved_router), "-o", str(output),
+            "--model", f"{dear}=their-name", "--prices", str(listed),
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
+        return {row["prediction"] for row in json.loads(output.read_text())}
+
+    assert router.fee_weight > 0.0
+    assert "their-name" not in chosen(1e9, 0.0)
+    assert chosen(0.0, 1e9) == {"their-name"}
+
+
+def test_a_price_list_without_a_specialist_is_refused(saved_router: Path, tmp_path: Path) -> None:
+    dataset, listed = tmp_path / "questions.json", tmp_path / "model_cost.json"
+    dataset.write_text(json.dumps(QUESTIONS))
+    listed.write_text("{}")
+    result = pandora(
+        "bench", "routerarena", str(dataset), "-r", str(saved_router), "-o", str(tmp_path / "out.json"),
+        "--prices", str(listed),
+    )  # fmt: skip
+    assert result.exit_code == 2
+    assert "input_token_price_per_million" in result.output

@@ -49,11 +49,13 @@ def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
     assert config.fit.policy.build() == KnowledgeGradient()
 
 
-def test_the_template_is_valid_and_every_commented_line_too(tmp_path: Path) -> None:
-    text = content("t", None)
+@pytest.mark.parametrize("goal", ["", "{budget: 500, per: month}", "{keep: 0.95, of: large}"])
+def test_the_template_is_valid_and_every_commented_line_too(tmp_path: Path, goal: str) -> None:
+    text = content("t", None, goal)
     config = read(tmp_path, text)
     assert config.answering == ("small", "large")
-    assert config.value.right_answer == 1.0
+    assert config.value.right_answer == (None if goal else 1.0)
+    assert (config.goal is None) == (not goal)
     assert config.serve.router == "router"  # `init`, `collect`, `fit`, `serve` work after one another
     alive = []
     for line in text.splitlines():
@@ -350,6 +352,22 @@ def test_init_writes_once(tmp_path: Path) -> None:
     assert "--replace" in again.output
     assert pandora("init", path, "--replace").exit_code == 0
     assert read_config(path).table == "table"
+
+
+def test_init_writes_the_goal_that_is_stated(tmp_path: Path) -> None:
+    path = tmp_path / "pandora.yaml"
+    assert pandora("init", path, "--budget", "80", "--per", "week").exit_code == 0
+    goal = read_config(path).goal
+    assert goal is not None
+    assert (goal.budget, goal.per) == (80.0, "week")
+    assert pandora("init", path, "--replace", "--keep", "0.9", "--of", "gpt-4.1").exit_code == 0
+    config = read_config(path)
+    assert config.goal is not None
+    assert (config.goal.keep, config.goal.of, config.answering) == (0.9, "gpt-4.1", ("small", "gpt-4.1"))
+    for half in (("--keep", "0.9"), ("--per", "day"), ("--budget", "5", "--keep", "0.9", "--of", "large")):
+        refused = pandora("init", path, "--replace", *half)
+        assert refused.exit_code == 2
+        assert "--keep and --of" in refused.output
 
 
 def test_init_describes_the_specialists_of_a_table(tmp_path: Path) -> None:

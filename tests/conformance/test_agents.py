@@ -51,7 +51,8 @@ def steps(asked: Asked) -> Said:
         return Said(("The", " file:\n\n", "answer.txt\n```\n", f"{number}\n", "```\n"))
     name = next((name for name in TOOLS if f'"{name}"' in offered), None)
     if "step-two-done" in told or name is None:
-        return Said(("The", " number", " is", " 42."))
+        marks = ("[[ ## answer ## ]]\n",) if "[[ ## answer ## ]]" in told else ()  # DSPy asks for this mark
+        return Said((*marks, "The", " number", " is", " 42."))
     if "step-one-done" in told:
         return called(name, "cat answer.txt; echo step-two-d''one", "Second", "b")
     return called(name, "echo 42 > answer.txt; echo step-one-d''one", "First", "a")
@@ -197,7 +198,7 @@ def test_frameworks_on_litellm_call_tools(url: str) -> None:
         "llama or dspy",
     )
     told = litellm.run("python", *arguments)
-    assert "3 passed" in told, told
+    assert "4 passed" in told, told
 
 
 def test_the_agent_sdk_solves_a_task(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

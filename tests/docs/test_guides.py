@@ -289,7 +289,7 @@ def test_the_files_of_the_page_on_the_gateway_are_read(tmp_path: Path) -> None:
 
 
 def test_the_tools_of_the_page_on_agents_are_read(tmp_path: Path) -> None:
-    (block,) = blocks((ROOT / "docs" / "agents.md").read_text(), "yaml")
+    *_, block = blocks((ROOT / "docs" / "agents.md").read_text(), "yaml")
     (tmp_path / "pandora.yaml").write_text(block)
     tools = read_config(tmp_path / "pandora.yaml").specialists
     assert {name: settings.kind for name, settings in tools.items()} == {"calculator": "mcp", "search": "mcp"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 import urllib.error
@@ -12,7 +13,10 @@ from typing import Any
 
 import pytest
 
+from pandora_router.gateway.http import openapi
+from pandora_router.gateway.http.endpoints import ROUTES
 from pandora_router.store import accounts
+from pandora_router.wires.known import BY_PATH
 from tests.gateway.conftest import Running, Serve, backend
 from tests.gateway.stub import Stub
 from tests.support import routers
@@ -161,3 +165,18 @@ def test_an_agent_asks_over_mcp_who_would_answer_and_reads_its_own_decisions_onl
     assert called(team, name="route", arguments={"prompt": 3})[1]["error"]["code"] == -32602
     assert called(team, name="nothing")[1]["error"]["code"] == -32602
     assert len(stub.bodies) == bought
+
+
+def test_every_described_path_is_a_wire_or_a_route() -> None:
+    for path, methods in openapi.document(())["paths"].items():
+        named = re.sub(r"\{\w+\}", "a1", path)
+        for method in methods:
+            fits = [one for one in ROUTES if re.fullmatch(one.path, named)]
+            served = any(re.fullmatch(one.methods, method.upper()) for one in fits)
+            assert served or (method == "post" and named in BY_PATH), f"{method} {path}"
+
+
+def test_a_path_that_is_served_in_another_way_is_not_unknown(serve: Serve, stub: Stub) -> None:
+    gateway = serve(backend(stub, "small"))
+    assert ask(gateway, "/v1/models/small", {})[0] == 405
+    assert ask(gateway, "/v1/nothing")[0] == 404

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,8 +20,8 @@ from tests.gateway.talking import Talking
 from tests.gateway.test_looks import SURE, Served, listening, script
 from tests.gateway.test_wires import PATHS, post, request
 from tests.support.provider import Provider
-from tests.support.provider_models import Asked, Model
-from tests.support.provider_replies import Said
+from tests.support.provider_models import HELLO, Asked, Fault, Model
+from tests.support.provider_replies import Said, Tokens, counts
 
 PAIRS = list(itertools.permutations(PATHS, 2))
 
@@ -165,3 +166,35 @@ def test_a_look_at_a_specialist_of_another_wire_goes_on_as_the_answer(
             assert rows["large"]["cost"] == nanodollars((20 + 10 * len(SURE)) / 1e6)
             assert {row["kind"] for name, row in rows.items() if name != "large"} == {"loser"}
             assert talking.calls.total() == len(router.specialists)
+
+
+UNUSABLE: dict[str, dict[str, Any]] = {
+    "chat": {"choices": [{"message": {"tool_calls": [{"function": {"name": 3}}]}, "finish_reason": "stop"}]},
+    "responses": {"status": "completed", "output": [{"type": "of_next_year"}]},
+    "messages": {"type": "message", "content": [{"type": "of_next_year"}], "stop_reason": "end_turn"},
+}
+
+
+@pytest.mark.parametrize(("here", "there"), PAIRS)
+def test_a_whole_answer_that_cannot_be_translated_costs_what_its_provider_bills(
+    serve: Serve, here: str, there: str
+) -> None:
+    """The answers have thousands of bytes and few tokens, and say how many."""
+    tokens = Tokens(1, 0, 0, len(HELLO.words))
+    usage = counts(cast(Any, PATHS[there]), tokens)
+    answer = json.dumps({"id": "x", "model": "m", "padding": "x" * 4000, **UNUSABLE[there], "usage": usage})
+    raw = f"HTTP/1.1 200 -\r\ncontent-type: application/json\r\ncontent-length: {len(answer)}\r\n\r\n{answer}"
+    with closing(Provider({"odd": Model(fault=lambda _: Fault(raw=raw.encode()))})) as provider:
+        gateway = serve(backend(provider, "odd", wires=frozenset({there})))  # type: ignore[arg-type]
+        status, headers, said = post(gateway, PATHS[here], request(here, "auto"))
+        assert (status, b"invalid reply" in said) == (502, True)
+        billed = sum(bill.nanodollars for bill in provider.log)
+        assert billed == len(provider.log) * Model().nanodollars(tokens) > 0
+        assert gateway.settled(headers["x-pandora-decision-id"])[:2] == ("error", billed)
+
+
+def test_compressed_requests_are_refused_with_what_to_do(serve: Serve, stub: Stub) -> None:
+    gateway = serve(backend(stub, "small"))
+    body = gzip.compress(json.dumps(request("messages", "small")).encode())
+    status, _, said = post(gateway, "messages", body, Content_Encoding="gzip")
+    assert (status, "without Content-Encoding" in json.loads(said)["error"]["message"]) == (415, True)

@@ -260,3 +260,55 @@ def test_a_client_that_leaves_before_a_whole_answer_pays_for_what_was_written(
         cost = leave(gateway, other, seconds=1.2, stream=False)
         bill = bill_of_cancelled(books).nanodollars
         assert 0.7 * bill <= cost <= 1.5 * bill
+
+
+SEEN = 4000
+"""Tokens of one image."""
+URL = "https://example.com/a.png"
+PICTURE = {"type": "image", "source": {"type": "url", "url": URL}}
+SCREEN = {"type": "computer_screenshot", "image_url": URL}
+SHOWN: dict[str, tuple[str, dict[str, Any]]] = {
+    "Messages": ("messages", {"type": "tool_result", "tool_use_id": "t", "content": [PICTURE]}),
+    "Responses": (
+        "responses",
+        {
+            "type": "function_call_output",
+            "call_id": "t",
+            "output": [{"type": "input_image", "image_url": URL}],
+        },
+    ),
+    "Responses, a screen": ("responses", {"type": "computer_call_output", "call_id": "t", "output": SCREEN}),
+}
+"""Images in the results of tools, by address: a few bytes for many tokens."""
+
+
+class Seeing(Provider):
+    """Bills `SEEN` tokens of input for the image beside those of the request."""
+
+    def count(self, asked: Asked, model: Model, said: Said, copies: int = 1) -> Tokens:
+        return Tokens(SEEN + 5, 0, 0, said.tokens)
+
+
+@pytest.mark.parametrize("what", SHOWN)
+def test_images_in_the_results_of_tools_are_reserved_and_charged(serve: Serve, what: str) -> None:
+    """Thirty requests at once, each of which is billed 0.4 cents, with a budget of 10 cents."""
+    wire, result = SHOWN[what]
+    item = {"role": "user", "content": [result]} if wire == "messages" else result
+    member = "messages" if wire == "messages" else "input"
+    body = {**request(wire, "small"), member: [{"role": "user", "content": "hi"}, item]}
+    with closing(Seeing({"small": Model(first=0.1)})) as seeing:
+        prices = Tariff(1.0, 10.0, image_in=1.0)
+        backends = (("small", frozenset({"images"})), ("blind", frozenset[str]()))
+        served = (backend(seeing, name, prices=prices, abilities=able) for name, able in backends)
+        gateway = serve(*served, keys=True)
+        secret = key(gateway, "team", budget=nanodollars(0.1))
+        body |= {"max_output_tokens" if wire == "responses" else "max_tokens": 50}
+        assert at_once(gateway, PATHS[wire], body, secret) == {200, 429}
+        assert sum(bill.nanodollars for bill in seeing.log) <= nanodollars(0.1)
+        charged = gateway.rows("SELECT cost FROM attempts")
+        assert [cost for (cost,) in charged] == [bill.nanodollars for bill in seeing.log]
+        free = key(gateway, "free")
+        status, _, said = post(
+            gateway, PATHS[wire], {**body, "model": "blind"}, Authorization=f"Bearer {free}"
+        )
+        assert (status, b"cannot: images" in said) == (400, True)

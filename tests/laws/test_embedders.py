@@ -18,7 +18,14 @@ from pandora_router.estimators.embedders.embedder import (
     default_embedder,
     normalised,
 )
-from pandora_router.estimators.embedders.tfidf import TfidfSvd, fitted_embedder
+from pandora_router.estimators.embedders.tfidf import (
+    SURFACE,
+    Surface,
+    TfidfSvd,
+    fitted_embedder,
+    surface,
+)
+from pandora_router.estimators.states import embedder_from, embedder_state
 
 TEXTS = [
     "How many apples are left in the basket?",
@@ -99,3 +106,36 @@ def test_what_is_remembered_is_what_would_be_computed(monkeypatch: pytest.Monkey
         one_by_one = [fresh._pooled([text])[0] for text in asked]
         np.testing.assert_array_equal(remembering.embed(asked), np.reshape(one_by_one, (size, 256)))
         assert len(remembering.recent.known) <= 5
+
+
+def test_prompts_of_the_same_words_are_told_apart_by_how_they_are_put() -> None:
+    words = "Which of these is the name of the river A Nile B Seine C Rhine"
+    options = words.replace(" A ", "?\nA) ").replace(" B ", "\nB) ").replace(" C ", "\nC) ")
+    sums = [f"What is {i} + {i * 7}?" for i in range(10, 30)]
+    known = fitted_embedder([*TEXTS, words, options, *sums], width=4)
+    assert isinstance(known, Joined)
+    words_alone = Joined(known.parts[:2])
+
+    def lost(first: str, second: str) -> float:
+        """How much lower the cosine of two texts is with the surface."""
+        pairs = (one.embed([first, second]) for one in (words_alone, known))
+        before, after = (float(pair[0] @ pair[1]) for pair in pairs)
+        return before - after
+
+    assert lost(words, options) > 0.1  # options on lines of their own are another kind of task
+    assert lost(sums[0], "What is 4182 + 913?") < 0.05
+
+
+def test_the_surface_counts_as_much_as_another_part_and_nothing_is_endlessly_unusual() -> None:
+    rng = np.random.default_rng(0)
+    texts = ["word " * int(n) + "?" * int(m) for n, m in rng.integers(1, 40, (300, 2))]
+    part = Surface.fit(texts)
+    raw = surface(texts)
+    varied = raw.std(axis=0) > 1e-6
+    standard = np.zeros_like(raw)
+    standard[:, varied] = ((raw - raw.mean(axis=0)) / np.where(varied, raw.std(axis=0), 1.0))[:, varied]
+    np.testing.assert_allclose(part.embed(texts), np.clip(standard, -2, 2) / np.sqrt(SURFACE), atol=1e-5)
+    strange = part.embed(["1" * 10_000 + "$" * 500, ""])
+    assert np.isfinite(strange).all()
+    assert np.linalg.norm(strange, axis=1).max() <= 2.0 + 1e-6
+    assert embedder_from(embedder_state(part), None).embed(texts).tobytes() == part.embed(texts).tobytes()

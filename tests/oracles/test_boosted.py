@@ -10,12 +10,13 @@ from benchmarks.folders import DATA, Folder, load
 from scipy.optimize import lsq_linear
 
 from pandora_router.errors import UsageError
+from pandora_router.estimators.embedders.tfidf import SURFACE, characters, surface
 from pandora_router.estimators.extended import Extended
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.rewards import blend_weights
 from pandora_router.estimators.stack.agreement import AGREEMENT, agreement
 from pandora_router.estimators.stack.boosted import Boosted, Trees
-from pandora_router.estimators.stack.features import PEEKED, SURFACE, asked_for, characters, peeked, surface
+from pandora_router.estimators.stack.features import PEEKED, asked_for, peeked
 from pandora_router.estimators.stack.peek import Peek
 
 WORDS = ["river", "stone", "cloud", "engine", "violin", "harbour", "meadow", "candle"]

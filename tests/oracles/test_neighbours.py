@@ -181,6 +181,10 @@ def test_compiled_and_plain_search_through_a_graph_agree(
 
 def graph_of_a_thousand_prompts(tmp_path: Path) -> tuple[Neighbours, np.ndarray, Path]:
     pytest.importorskip("faiss", reason="extra [index] is not installed")
+    return a_thousand_prompts(tmp_path)
+
+
+def a_thousand_prompts(tmp_path: Path) -> tuple[Neighbours, np.ndarray, Path]:
     rng = np.random.default_rng(5)
     rows = normalised(rng.standard_normal((1000, 16)))
     embedder = CallableEmbedder("first", lambda texts: np.repeat(rows[:1], len(texts), axis=0))
@@ -201,6 +205,19 @@ def test_a_saved_graph_is_searched_without_faiss_and_not_built_again(
     more = loaded.remember(["prompt 0"], np.ones((1, 2)))
     assert more.edges is None  # a graph over other rows cannot be made: exact search
     assert isinstance(more.search, Packed)
+
+
+def test_what_was_fitted_without_faiss_is_served_by_exact_search_where_faiss_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise its first request would wait until a graph is built, and hosts would decide differently."""
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "faiss", None)
+        fitted, queries, folder = a_thousand_prompts(tmp_path)
+    loaded = Neighbours.load(folder, embedder=fitted.embedder)
+    assert isinstance(loaded.search, Packed)
+    np.testing.assert_array_equal(loaded.predict_vectors(queries), fitted.predict_vectors(queries))
+    assert isinstance(loaded.remember(["prompt 0"], np.ones((1, 2))).search, Packed)
 
 
 def test_a_graph_that_has_been_built_grows_with_what_is_remembered(tmp_path: Path) -> None:

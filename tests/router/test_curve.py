@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from pandora_router.cli.curve import lasting
 from pandora_router.errors import UsageError
 from pandora_router.router import Router
-from pandora_router.router.curve import SURE, Curve, covariance, hull, measured
+from pandora_router.router.curve import SURE, Curve, Point, covariance, hull, measured
 from pandora_router.router.curve_picture import curve_html, curve_svg
 from pandora_router.router.revalue import weighed
 from tests.support.routers import CHEAP_TO_INSPECT, QUICK
@@ -50,6 +52,32 @@ def test_the_fitted_worth_is_a_point_and_more_worth_never_buys_a_cheaper_end(
     assert worths == sorted(worths, reverse=True)  # type: ignore[type-var]
     assert any(worth == pytest.approx(1.0 / router.fee_weight) for worth in worths)
     assert curve.points[0].money >= curve.points[-1].money
+
+
+def test_nobody_is_above_the_best_in_hindsight(fresh: tuple[Router, Curve]) -> None:
+    """Its net value is the highest of all at each worth; with few prompts, compared with every choice."""
+    _, curve = fresh
+    for point, (money, score) in zip(curve.points, curve.oracle, strict=True):
+        assert point.worth is not None
+        best = point.worth * score - money
+        for way in (point, *curve.singles.values()):
+            assert best >= point.worth * way.score - way.money - 1e-12
+    scores, fees = np.array([[0.0, 1.0], [1.0, 1.0]]), np.array([[1.0, 3.0], [1.0, 3.0]])
+    small = measured([10.0, 0.5], scores, fees, 0 * fees, scores, fees, ["a", "b"], np.arange(2))
+    assert small.oracle == ((2.0, 1.0), (1.0, 0.5))
+    assert Curve.from_dict(json.loads(json.dumps(small.to_dict()))) == small
+
+
+def test_a_budget_is_said_in_requests() -> None:
+    """The cheapest way to the highest score counts, not the dearest; numbers have two digits."""
+    worths = (9.0, 3.0, 1.0, 0.3)
+    figures = zip(worths, (0.9, 0.9, 0.8, 0.5), (0.004, 0.003, 0.0015, 0.0002), strict=True)
+    points = tuple(Point(worth, score, 0.0, money, 0.0) for worth, score, money in figures)
+    said = lasting(Curve(points, {}, 100, 2.0), 100.0, "month", "$")
+    assert said.startswith(
+        "$100.00 per month pays for about 33,000 requests at 0.900 right, or for 66,000 requests at 0.800 "
+        "right, or for 500,000 requests at 0.500 right"
+    )
 
 
 def test_the_hull_is_the_best_mix_of_any_two_specialists() -> None:
@@ -155,10 +183,11 @@ def test_the_drawing_has_every_point_where_it_is_and_the_present_one(fresh: tupl
     """Places are read back from the drawing: proportional to money, and in the order of scores."""
     router, curve = fresh
     worth = curve.points[3].worth
-    drawn = ElementTree.fromstring(curve_svg(curve, "$", worth))
+    frugal = curve.points[-2].worth
+    drawn = ElementTree.fromstring(curve_svg(curve, "$", worth, {"auto@frugal": frugal}))
     marks = [mark for mark in drawn.iter() if mark.tag.endswith(("circle", "rect"))]
-    rings = [mark for mark in marks if mark.get("fill") == "none"]
-    dots = [mark for mark in marks if mark.tag.endswith("circle") and mark not in rings]
+    profile, *rings = [mark for mark in marks if mark.get("fill") == "none"]
+    dots = [mark for mark in marks if mark.tag.endswith("circle") and mark.get("fill") != "none"]
     squares = [mark for mark in marks if mark.tag.endswith("rect")]
     assert (len(dots), len(rings), len(squares)) == (len(curve.points), 1, len(router.specialists))
     places = [(float(dot.get("cx", "")), float(dot.get("cy", ""))) for dot in dots]
@@ -169,6 +198,8 @@ def test_the_drawing_has_every_point_where_it_is_and_the_present_one(fresh: tupl
     order = np.argsort([point.score for point in curve.points], kind="stable")
     assert np.all(np.diff([-places[place][1] for place in order]) >= -0.1)
     assert (float(rings[0].get("cx", "")), float(rings[0].get("cy", ""))) == places[3]
+    assert (float(profile.get("cx", "")), float(profile.get("cy", ""))) == places[-2]
+    assert "auto@frugal" in [mark.text for mark in drawn.iter() if mark.tag.endswith("text")]
     page = curve_html(curve, "$", worth, "<script>")
     assert "<script>" not in page
     assert "default-src 'none'" in page

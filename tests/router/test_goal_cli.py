@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import re
 import shutil
+import time
+import urllib.request
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,8 +31,13 @@ from pandora_router.store import budgets, log
 from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Attempt, Outcome, Settlement
 from pandora_router.store.worker import Store
+from tests.gateway.conftest import Running
+from tests.gateway.test_wires import post, request
 from tests.store.test_laws import opened
 from tests.support.pages import ROOT, blocks
+from tests.support.provider import Provider
+from tests.support.provider_models import Model
+from tests.support.provider_replies import Said
 from tests.support.tables import generate
 
 SPECIALISTS = "".join(
@@ -185,7 +194,7 @@ def test_a_fit_for_a_budget_says_at_which_worth(place: Path) -> None:
 def test_the_blocks_of_the_guide_are_read(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "goals.md").read_text("utf-8")
     written = blocks(page, "yaml")
-    assert len(written) == 3
+    assert len(written) == 4
     for block in written:
         (tmp_path / "pandora.yaml").write_text(f"{block}\n" + FILE.partition("fit:")[0])
         read_config(tmp_path / "pandora.yaml")
@@ -236,3 +245,83 @@ def test_a_budget_moves_the_worth_as_it_is_spent(place: Path) -> None:
     assert dear < fitted
     assert worth(noon + 43_260.0) > dear  # a new day has its own budget
     store.close()
+
+
+HARD = ("prove the theorem of", "derive the integral of")
+ASKED_FOR = (
+    ("init",), ("doctor",), ("collect",), ("fit",), ("curve",), ("route",), ("explain",), ("evaluate",),
+    ("serve",), ("keys",), ("keys", "add"), ("log",), ("log", "status"), ("log", "tail"), ("data", "check"),
+)  # fmt: skip
+
+
+def words(page: str) -> str:
+    """The text of an HTML page, without its markup."""
+    return re.sub(r"<[^>]*>", " ", page)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("goal", [("--budget", "500"), ("--keep", "0.95", "--of", "gpt-large")])
+def test_a_newcomer_never_meets_the_word_reward(tmp_path: Path, goal: tuple[str, ...]) -> None:
+    """From `pandora init` with nothing but a goal to the pages of a running gateway."""
+
+    def answering(name: str) -> Model:
+        known = name == "gpt-large"
+        return Model(
+            lambda asked: Said(("right",) if known or not asked.prompt.startswith(HARD) else ("no",))
+        )
+
+    large = goal[-1] if "--of" in goal else "large"
+    models = {"small-model": answering("small"), f"{large}-model": answering("gpt-large")}
+    models["gpt-large"] = models[f"{large}-model"]
+    met = [pandora(*verb, "--help") for verb in ASKED_FOR]
+    kinds = (*HARD, "name the colour of", "spell the word")
+    rows = [{"prompt": f"{kinds[i % 4]} thing number {i}", "answer": "right"} for i in range(240)]
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    file, router = tmp_path / "pandora.yaml", tmp_path / "router"
+    met.append(pandora("init", file, *goal))
+    assert "right_answer" not in file.read_text()
+    with closing(Provider(models)) as books, ExitStack() as closing_:
+        stated = file.read_text().replace("http://127.0.0.1:8000/v1", books.url)
+        file.write_text(stated.replace("  # keys: required", "  keys: none"))
+        for verb in (
+            ("doctor", file, "--yes"),
+            ("collect", file, "--dry-run"),
+            ("collect", file),
+            ("data", "check", tmp_path / "table"),
+            ("fit", file, "-o", router),
+            ("curve", "-r", router),
+            ("route", "-r", router, "prove the theorem of chairs"),
+            ("explain", "-r", router, "prove the theorem of chairs"),
+        ):
+            met.append(pandora(*verb))
+            assert met[-1].exit_code == 0, met[-1].output
+        fitted = met[-4].output
+        assert "o router at different worths" in fitted
+        assert ("$500.00 per month pays for about" in fitted) == ("--budget" in goal)
+        store = Store(str(tmp_path / "pandora.sqlite"))
+        plan = ServePlan(file)
+        gateway = Running(Gateway(plan.site(), store))
+        plan.mount(gateway.gateway, closing_)
+        for i in range(30):
+            body = request("chat", "auto", max_tokens=50)
+            body["messages"] = [{"role": "user", "content": f"{kinds[i % 4]} cup number {i}"}]
+            status, headers, _ = post(gateway, "chat/completions", body)
+            assert status == 200
+            told = {"decision_id": headers["x-pandora-decision-id"], "reward": 1.0}
+            assert post(gateway, "feedback", told)[0] == 200
+        asyncio.run(keep_pace(gateway.gateway, time.time()))
+        pages = {}
+        for name in ("", "/decisions", "/specialists", "/looks", "/calibration", "/learning", "/keys"):
+            with urllib.request.urlopen(f"{gateway.url}/dashboard{name}", timeout=60) as answer:
+                pages[name] = words(answer.read().decode())
+        shown = (("log", "status"), ("log", "tail"), ("keys", "list"))
+        met += [pandora(*verb, "--store", tmp_path / "pandora.sqlite") for verb in shown]
+        gateway.close()
+        store.close()
+    assert ("will end at" in pages[""]) == (
+        "--budget" in goal
+    )  # what is left of the money is on the first page
+    every = [one.output for one in met] + [file.read_text(), *pages.values()]
+    assert len(every) > 30
+    for text in every:
+        assert "reward" not in text.lower(), text

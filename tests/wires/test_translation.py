@@ -15,8 +15,10 @@ from tests.support import provider_replies
 from tests.support.provider_replies import Said, Tokens
 from tests.support.provider_replies import Shape as Sending
 
+from pandora_router.wires.chat import completion
 from pandora_router.wires.events import Frames, data_of
 from pandora_router.wires.known import BY_NAME
+from pandora_router.wires.look import LookLength
 from pandora_router.wires.translation import (
     AnswerAbout,
     AnswerSchema,
@@ -40,7 +42,7 @@ PATHS: dict[Name, provider_replies.Wire] = {
     "responses": "responses",
     "messages": "messages",
 }
-words = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
+words = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).filter(str.strip)
 names = st.from_regex(r"[a-z_]{1,12}", fullmatch=True)
 texts = st.builds(TextPart, words)
 images = st.sampled_from(
@@ -48,66 +50,89 @@ images = st.sampled_from(
 )
 values = st.dictionaries(names, st.integers(-9, 9) | words | st.booleans(), max_size=3)
 calls = st.builds(ToolCall, names, names, values.map(lambda value: orjson.dumps(value).decode()))
-results = st.builds(ToolResult, names, st.lists(texts, min_size=1, max_size=2).map(tuple))
 users = st.lists(texts | images, min_size=1, max_size=3).map(
     lambda parts: NeutralMessage("user", tuple(parts))
 )
 
 
+CLOSED = {
+    "type": "object",
+    "properties": {"a": {"type": "string"}, "b": {"type": "array", "items": {"type": "integer"}}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+"""A schema that every strict mode takes."""
+OPEN = {"type": "object", "properties": {"a": {"type": "string"}}}
+
+
 @st.composite
-def conversations(draw: st.DrawFn) -> tuple[NeutralMessage, ...]:
+def conversations(draw: st.DrawFn, wires: frozenset[Name]) -> tuple[NeutralMessage, ...]:
     """User, assistant with texts and then calls, results, and so on; the assistant is not the last."""
+    shown = texts if "chat" in wires else texts | images
+    failed = st.booleans() if wires == {"messages"} else st.just(False)
+    results = st.builds(ToolResult, names, st.lists(shown, min_size=1, max_size=3).map(tuple), failed)
     turns: list[NeutralMessage] = [draw(users)]
     for _ in range(draw(st.integers(0, 3))):
         said = draw(st.lists(texts, max_size=2))
-        called = draw(st.lists(calls, min_size=0 if said else 1, max_size=2))
+        called = draw(st.lists(calls, min_size=0 if said else 1, max_size=3))
         turns.append(NeutralMessage("assistant", (*said, *called)))
         if called:
-            turns.append(NeutralMessage("tool", tuple(draw(st.lists(results, min_size=1, max_size=2)))))
+            turns.append(NeutralMessage("tool", tuple(draw(st.lists(results, min_size=1, max_size=3)))))
         if not called or draw(st.booleans()):
             turns.append(draw(users))
     return tuple(turns)
 
 
-tools = st.builds(
-    ToolOffer,
-    names,
-    words,
-    st.just({"type": "object", "properties": {"a": {"type": "string"}}}),
-    st.booleans(),
-)
-requests = st.builds(
-    NeutralRequest,
-    conversations(),
-    system=st.just("") | words,
-    tools=st.lists(tools, min_size=1, max_size=2).map(tuple),
-    choice=st.sampled_from(["auto", "required", "tool:look"]),
-    parallel=st.booleans(),
-    stream=st.booleans(),
-    max_output=st.integers(1, 1000),
-    temperature=st.none() | st.floats(0, 1),
-    top_p=st.none() | st.floats(0, 1),
-    shape=st.none() | st.just(AnswerSchema({"type": "object", "properties": {}})),
-)
+@st.composite
+def tools(draw: st.DrawFn) -> ToolOffer:
+    strict = draw(st.booleans())
+    return ToolOffer(
+        draw(names), draw(words), CLOSED if strict else draw(st.sampled_from([CLOSED, OPEN])), strict
+    )
+
+
+def requests_on(*wires: Name) -> st.SearchStrategy[NeutralRequest]:
+    """Requests of the subset that all of these wires can say."""
+    shapes = [AnswerSchema(CLOSED)]
+    if "messages" not in wires:
+        shapes += [AnswerSchema(OPEN, "weather", strict=False), AnswerSchema(CLOSED, "weather")]
+    efforts = ["low", "medium", "high"] + ([] if "messages" in wires else ["none", "minimal"])
+    return st.builds(
+        NeutralRequest,
+        conversations(frozenset(wires)),
+        system=st.just("") | words,
+        tools=st.lists(tools(), min_size=1, max_size=2).map(tuple),
+        choice=st.sampled_from(["auto", "required", "tool:look"]),
+        parallel=st.booleans(),
+        stream=st.booleans(),
+        max_output=st.integers(1, 1000),
+        temperature=st.none() | st.floats(0, 1),
+        top_p=st.none() | st.floats(0, 1),
+        stop=st.just(()) if "responses" in wires else st.lists(words, max_size=2).map(tuple),
+        effort=st.none() | st.sampled_from(efforts),
+        shape=st.none() | st.sampled_from(shapes),
+    )
 
 
 @pytest.mark.parametrize("through", NAMES)
 @settings(max_examples=60, deadline=None)
-@given(request=requests)
+@given(data=st.data())
 def test_a_request_is_the_same_after_it_was_written_and_read_on_any_wire(
-    through: Name, request: NeutralRequest
+    through: Name, data: st.DataObject
 ) -> None:
+    request = data.draw(requests_on(through))
     body = json.loads(orjson.dumps(written(request, through, "m")))
     assert request_of(through, body) == request
     BY_NAME[through].read(body)
 
 
 @pytest.mark.parametrize(("here", "there"), PAIRS)
-@settings(max_examples=25, deadline=None)
-@given(request=requests)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
 def test_a_request_comes_back_from_another_wire_as_it_was(
-    here: Name, there: Name, request: NeutralRequest
+    here: Name, there: Name, data: st.DataObject
 ) -> None:
+    request = data.draw(requests_on(here, there))
     first = written(request, here, "m")
     crossed = written(request_of(here, first), there, "m")
     assert written(request_of(there, crossed), here, "m") == first
@@ -128,6 +153,7 @@ def test_stop_sequences_and_effort_cross_where_they_exist() -> None:
         ("chat", {"n": 2}),
         ("chat", {"logprobs": True}),
         ("chat", {"seed": 7}),
+        ("chat", {"seed": 0}),
         ("chat", {"response_format": {"type": "json_object"}}),
         ("chat", {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}),
         ("chat", {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "begun"}]}),
@@ -312,6 +338,125 @@ def test_strange_whole_answers_and_requests_raise_the_one_declared_error(
     ):
         with contextlib.suppress(Untranslatable):
             attempt()
+
+
+def chunks(*deltas: dict[str, Any], finish: str = "stop") -> bytes:
+    """A stream of chat completions with these deltas."""
+    made = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    made.append({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+    made.append({"choices": [], "usage": provider_replies.counts("chat/completions", TOKENS)})
+    return b"".join(
+        b"data: " + json.dumps({"id": "c", "model": "m", **one}).encode() + b"\n\n" for one in made
+    )
+
+
+def called(index: int | None, id_: str | None, name: str | None, arguments: str) -> dict[str, Any]:
+    """A delta with a piece of a tool call."""
+    function = {"arguments": arguments} | ({"name": name} if name else {})
+    numbered = {} if index is None else {"index": index}
+    return {
+        "tool_calls": [numbered | ({"id": id_} if id_ else {}) | {"type": "function", "function": function}]
+    }
+
+
+TWICE = [("look", {"x": 1}), ("look", {"x": 2})]
+ODD_NUMBERS = {
+    "all are number 0": (called(0, "a", "look", '{"x": 1}'), called(0, "b", "look", '{"x": 2}')),
+    "none has a number": (called(None, "a", "look", '{"x": 1}'), called(None, "b", "look", '{"x": 2}')),
+    "in pieces": (
+        called(0, "a", "look", ""), called(0, None, None, '{"x": '), called(0, None, None, "1}"),
+        called(0, "b", "look", '{"x"'), called(0, None, None, ": 2}"),
+    ),
+    "another id and the name in every piece": (
+        called(0, "a", "look", '{"x": '), called(0, "a2", "look", "1}"),
+        called(1, "b", "look", '{"x": '), called(1, "b2", "look", "2}"),
+    ),
+}  # fmt: skip
+"""How providers number parallel tool calls, apart from the way of the reference."""
+
+
+@pytest.mark.parametrize("goes", ["responses", "messages"])
+@pytest.mark.parametrize("how", ODD_NUMBERS)
+def test_parallel_calls_are_told_apart_however_they_are_numbered(goes: Name, how: str) -> None:
+    """Their finish reason is `stop`, as of some providers: clients of the others are told of the calls."""
+    machine = translator("chat", goes)
+    out = machine.feed(chunks(*ODD_NUMBERS[how])) + machine.end()
+    assert meaning(goes, out)[1] == TWICE
+    assert goes != "messages" or b'"stop_reason":"tool_use"' in out
+    assert meaning("chat", chunks(*ODD_NUMBERS[how]))[1] == TWICE
+
+
+PARTS = (
+    {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}]},
+    {"content": [{"type": "text", "text": "It is"}]},
+    {"content": " here"},
+)
+
+
+@pytest.mark.parametrize("goes", ["responses", "messages"])
+def test_content_in_parts_is_read(goes: Name) -> None:
+    machine = translator("chat", goes)
+    assert meaning(goes, machine.feed(chunks(*PARTS)) + machine.end())[0] == "It is here"
+    whole = {"content": [part for delta in PARTS for part in delta["content"] if isinstance(part, dict)]}
+    answer = {"choices": [{"index": 0, "message": whole, "finish_reason": "stop"}]}
+    assert b"It is" in translator("chat", goes).whole(json.dumps(answer).encode())
+    assert completion(answer, LookLength()).text == "It is"
+    assert completion(answer, LookLength()).glimpse.context == "Hm."
+
+
+def test_a_refusal_is_told_as_such() -> None:
+    machine = translator("chat", "messages")
+    out = machine.feed(chunks({"refusal": "I will not."})) + machine.end()
+    assert b'"stop_reason":"refusal"' in out
+    assert b"I will not." in out
+
+
+USER = NeutralMessage("user", (TextPart("hi"),))
+
+
+def test_schemas_are_written_as_the_strict_mode_of_each_provider_wants_them() -> None:
+    inner = {"type": "array", "items": {"type": "object", "properties": {"type": {"type": "string"}}}}
+    asked = AnswerSchema({"type": "object", "properties": {"all": inner}}, strict=False)
+    body = written(NeutralRequest((USER,), shape=asked), "messages", "m")
+    schema = body["output_config"]["format"]["schema"]
+    assert schema["additionalProperties"] is False
+    assert schema["properties"]["all"]["items"]["additionalProperties"] is False
+    assert schema["properties"]["all"]["items"]["properties"] == {"type": {"type": "string"}}
+    back = request_of("messages", body).shape
+    assert back is not None
+    assert not back.strict  # Anthropic does not want all members required, and OpenAI's strict mode does
+    for open_ in (
+        {"type": "object"},
+        {"type": "array", "items": {"type": "object", "additionalProperties": {}}},
+    ):
+        with pytest.raises(Untranslatable, match="any members"):
+            written(NeutralRequest((USER,), shape=AnswerSchema(open_)), "messages", "m")
+
+
+def test_texts_of_white_space_do_not_reach_a_provider_that_refuses_them() -> None:
+    said = NeutralMessage("assistant", (TextPart("\n\n"), ToolCall("a", "look", "{}")))
+    result = NeutralMessage("tool", (ToolResult("a", (TextPart(""), TextPart("ok"))),))
+    messages = written(NeutralRequest((USER, said, result)), "messages", "m")["messages"]
+    assert [[part["type"] for part in message["content"]] for message in messages[1:]] == [
+        ["tool_use"], ["tool_result"],
+    ]  # fmt: skip
+    assert messages[2]["content"][0]["content"] == [{"type": "text", "text": "ok"}]
+
+
+def test_images_in_the_results_of_tools_follow_them_on_the_chat_wire() -> None:
+    """There the result of a tool is a text, and all results of one answer come before anything else."""
+    image = ImagePart("https://example.com/a.png")
+    said = NeutralMessage("assistant", (ToolCall("a", "look", "{}"), ToolCall("b", "look", "{}")))
+    results = (ToolResult("a", (image,)), ToolResult("b", (TextPart("two"), TextPart("texts"))))
+    body = written(NeutralRequest((USER, said, NeutralMessage("tool", results))), "chat", "m")
+    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "tool", "tool", "user"]
+    assert "image" in body["messages"][2]["content"]
+    assert body["messages"][3]["content"] == [
+        {"type": "text", "text": "two"},
+        {"type": "text", "text": "texts"},
+    ]
+    assert "tool call a" in body["messages"][4]["content"][0]["text"]
+    assert body["messages"][4]["content"][1]["image_url"]["url"] == image.url
 
 
 def test_each_wire_knows_the_two_others() -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from pandora_router.cli.console import SlowProgress, echo
 from pandora_router.cli.options import ROUTER
 from pandora_router.errors import UsageError
 
+if TYPE_CHECKING:
+    from pandora_router.router import Router
+
+PRICES = ("input_token_price_per_million", "output_token_price_per_million")
 BLOCK = 500  # prompts that are decided together, between two lines of progress
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -34,7 +41,10 @@ def bench() -> None:
     "--model", "pairs", multiple=True, metavar="SPECIALIST=MODEL",
     help="RouterArena's name of a specialist, where it differs; repeatable.",
 )  # fmt: skip
-def routerarena(dataset: Path, artifact: Path, output: Path, pairs: tuple[str, ...]) -> None:
+@click.option("--prices", type=FILE, help="RouterArena's model_cost.json, in place of the fees of the fit.")
+def routerarena(
+    dataset: Path, artifact: Path, output: Path, pairs: tuple[str, ...], prices: Path | None
+) -> None:
     """Choose a specialist for each question of RouterArena's DATASET and write the choices.
 
     DATASET is router_data.json, router_data_10.json or the robustness file of RouterArena: a JSON list with
@@ -42,10 +52,14 @@ def routerarena(dataset: Path, artifact: Path, output: Path, pairs: tuple[str, .
     RouterArena's own scripts ask the models and fill it in. Beginnings of answers are not at hand, so
     a router that needs them decides without.
 
+    With --prices a specialist costs what the price list says for the questions of DATASET and for answers of
+    the length that was measured when the router was fitted (200 tokens, where none was).
+
     \b
     Examples:
       pandora bench routerarena router_data_10.json -r router -o predictions.json
       pandora bench routerarena router_data.json -o predictions.json --model small=gpt-4o-mini
+      pandora bench routerarena router_data.json -o predictions.json --prices model_cost.json
     """
     from pandora_router.config import open_router
     from pandora_router.folders import replace_text
@@ -53,6 +67,8 @@ def routerarena(dataset: Path, artifact: Path, output: Path, pairs: tuple[str, .
     router = open_router(artifact)
     names = _names(pairs, router.specialists)
     rows = _questions(dataset)
+    if prices is not None:
+        router = _repriced(router, prices, names, [prompt for _, prompt in rows])
     made: list[dict[str, Any]] = []
     with SlowProgress() as progress:
         for start in range(0, len(rows), BLOCK):
@@ -91,6 +107,30 @@ def _names(pairs: tuple[str, ...], specialists: tuple[str, ...]) -> dict[str, st
             )
         names[ours] = theirs
     return names
+
+
+def _repriced(router: Router, path: Path, names: Mapping[str, str], prompts: Sequence[str]) -> Router:
+    """The router with the fees of this price list. Raises `UsageError` for a model that is not in it."""
+    from pandora_router.prices import CHARACTERS_PER_TOKEN, USUAL_ANSWER, Lengths, Tariff
+    from pandora_router.router.revalue import weighed
+
+    read = sum(map(len, prompts)) / len(prompts) / CHARACTERS_PER_TOKEN
+    measured, fees = router.record.lengths, []
+    try:
+        listed = json.loads(path.read_text(encoding="utf-8"))
+        for ours, theirs in names.items():
+            into, out = (float(listed[theirs][key]) for key in PRICES)
+            written = Lengths.of(measured.get(ours, {})).output.given(USUAL_ANSWER)
+            fees.append(Tariff(into, out).price(read, written))
+    except (ValueError, TypeError, KeyError, OSError) as fault:
+        raise UsageError(
+            str(path),
+            expected=f"a JSON object with {' and '.join(PRICES)} of {', '.join(names.values())}",
+            came=f"{type(fault).__name__}: {fault}",
+            do="Take RouterArena's model_cost.json, and say with --model what a specialist is called there.",
+        ) from None
+    moved = weighed(router, router.fee_weight, router.fee_weight * (router.fees - np.array(fees)))
+    return replace(moved, fees=np.array(fees))
 
 
 def _questions(path: Path) -> list[tuple[str, str]]:

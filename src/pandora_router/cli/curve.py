@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -147,6 +148,25 @@ def promise(kept: Kept, sign: str) -> str:
     )
 
 
+def lasting(traced: Curve, budget: float, per: str, sign: str) -> str:
+    """Sentence on how many requests a budget pays for: at most quality, at half its cost, at the least."""
+    most = max(point.score for point in traced.points)
+    dear = min((point for point in traced.points if point.score >= most), key=lambda point: point.money)
+    cheap = traced.points[-1]
+    half = min(traced.points, key=lambda point: abs(point.money - dear.money / 2.0))
+    many = {}
+    for point in (dear, half, cheap):
+        if point.money > 0.0:
+            requests = budget / point.money
+            digits = max(math.floor(math.log10(requests)) - 1, 0)
+            many[int(requests // 10**digits) * 10**digits] = f"{point.score:.3f} right"
+    told = [f"{count:,} requests at {right}" for count, right in many.items()]
+    return (
+        f"{money(budget, sign)} per {per} pays for about {', or for '.join(told)}: the gateway serves the "
+        "best that the traffic leaves money for."
+    )
+
+
 def _short(point: Point, sign: str) -> str:
     return f"{point.score:.3f} right at {money(PROMPTS * point.money, sign)} per {PROMPTS:,}"
 
@@ -199,11 +219,13 @@ def _cells(point: Point, sign: str) -> tuple[str, ...]:
 def plot(traced: Curve, sign: str) -> str:
     """Right answers (upwards) against money per prompt (to the right), as text.
 
-    `o` is the router, `.` the best mix of two specialists, a capital letter a single specialist.
+    `o` is the router, `.` the best mix of two specialists, `*` the best in hindsight, a capital letter a
+    single specialist.
     """
     everyone = [*traced.points, *traced.singles.values()]
     most = max(point.money for point in everyone) or 1.0
-    low, high = min(point.score for point in everyone), max(point.score for point in everyone)
+    scores = [*(point.score for point in everyone), *(score for _, score in traced.oracle)]
+    low, high = min(scores), max(scores)
     grid = [[" "] * WIDE for _ in range(HIGH)]
 
     def put(cost: float, score: float, mark: str) -> None:
@@ -212,6 +234,8 @@ def plot(traced: Curve, sign: str) -> str:
 
     for column in range(WIDE):
         put(most * column / (WIDE - 1), traced.mix(most * column / (WIDE - 1)), ".")
+    for cost, score in traced.oracle:
+        put(cost, score, "*")
     letters = {name: chr(ord("A") + at) for at, name in enumerate(list(traced.singles)[:26])}
     for name, letter in letters.items():
         put(traced.singles[name].money, traced.singles[name].score, letter)
@@ -223,4 +247,6 @@ def plot(traced: Curve, sign: str) -> str:
     lines.append(" " * 7 + "+" + "-" * WIDE)
     lines.append(" " * 8 + "0" + right.rjust(WIDE - 1))
     named = ", ".join(f"{letter} {name}" for name, letter in letters.items())
-    return "\n".join([*lines, f"o router at different worths, . best random mix of two, {named}"])
+    marks = "o router at different worths, . best random mix of two, "
+    marks += "* best in hindsight, " if traced.oracle else ""
+    return "\n".join([*lines, marks + named])

@@ -66,8 +66,8 @@ def import_(source: Source, splitting: Splitting, output: Path, replace: bool, a
 def check(source: Source, split: str | None, as_json: bool) -> None:
     """Print a summary of SOURCE: a routing table, or anything that `import` reads.
 
-    Counts, missing cells, duplicates within and across splits, and the rewards of the best single specialist,
-    the cheapest, a random one and the best for each prompt (oracle), with standard errors.
+    Counts, missing cells, duplicates within and across splits, and the net score of the best single
+    specialist, the cheapest, a random one and the best for each prompt (oracle), with standard errors.
 
     \b
     Examples:
@@ -91,7 +91,7 @@ def check(source: Source, split: str | None, as_json: bool) -> None:
 @click.option(
     "--prefer", type=click.Choice(["first", "last"]), help="Whose cell stays where tables disagree [refuse]."
 )
-@click.option("--fee-weight", type=float, help="For all tables: reward = score - weight x fee.")
+@click.option("--fee-weight", type=float, help="For all tables: net = score - weight x fee.")
 @click.option("--replace", is_flag=True, help="Replace an existing routing table.")
 def merge_(
     paths: tuple[Path, ...], output: Path, prefer: Any, fee_weight: float | None, replace: bool
@@ -144,7 +144,7 @@ def _show(summary: Summary) -> None:
         f"duplicates: {summary.duplicate_prompts:,} prompts repeat an earlier text; "
         f"{summary.texts_across_splits:,} texts cross splits ({summary.prompts_across_splits:,} prompts)"
     )
-    console.say(f"reward = score - {summary.fee_weight:g} x fee; fingerprint {summary.fingerprint[:12]}\n")
+    console.say(f"net = score - {summary.fee_weight:g} x fee; fingerprint {summary.fingerprint[:12]}\n")
     console.show(_specialists(summary))
     console.show(_rewards(summary))
 
@@ -154,7 +154,7 @@ def _specialists(summary: Summary) -> Grid:
     for column in sorted(summary.specialists, key=_unrewarded):
         numbers = [f"{x:.4g}" if x is not None else "-" for x in (column.score, column.fee, column.reward)]
         rows.append([column.specialist, f"{column.missing:,}", *numbers])
-    columns = ("specialist", "missing", "score", "fee", "reward")
+    columns = ("specialist", "missing", "score", "fee", "net")
     return grid_of("Specialists (means over their own cells)", columns, rows)
 
 
@@ -174,7 +174,7 @@ def _rewards(summary: Summary) -> Grid:
         for label in ("best single", "cheapest", "random", "oracle")
     ]
     columns = ("routing", *(title for title, _ in views))
-    return grid_of("Reward per prompt +- standard error", columns, rows, words=len(columns))
+    return grid_of("Net per prompt +- standard error", columns, rows, words=len(columns))
 
 
 def _cell(view: Baselines, label: str) -> str:

@@ -157,21 +157,28 @@ def fit(
 
 def show(facts: Mapping[str, Any], config: Config, weight: float, needs: list[str], *, verbose: bool) -> None:
     """Print what the router earns; with `verbose` also the details."""
-    from pandora_router.cli.curve import in_time, promise
+    from pandora_router.cli.curve import in_time, lasting, plot, promise
     from pandora_router.cli.earnings import details, headline
-    from pandora_router.router.curve import Kept
+    from pandora_router.router.curve import Curve, Kept
     from pandora_router.router.latency import InTime
 
     screen = Screen()
     headline(screen, facts, weight, config.value.currency, needs)
+    measured = facts["report"].get("routing", {}).get("curve")
     goal = facts.get("goal") or {}
+    if measured:
+        curve = Curve.from_dict(measured)
+        screen.say(f"What more money buys, on the same prompts:\n{plot(curve, config.value.currency)}")
+        wanted = config.goal
+        if wanted is not None and wanted.budget is not None and wanted.per is not None:
+            screen.say(lasting(curve, wanted.budget, wanted.per, config.value.currency))
     if "share" in goal:
         screen.say(promise(Kept.from_dict(goal), config.value.currency))
     if "latency" in goal:
         screen.say(in_time(InTime.from_dict(goal["latency"]), 1.0 / weight, config.value.currency))
     known, test = facts["prompts"]["remembered"], facts["prompts"]["test"]
     screen.say(
-        f"The router remembers {known:,} prompts with their rewards"
+        f"The router remembers {known:,} prompts with their scores"
         + (f", the {test:,} of the test split too, now that it was measured on them." if test else ".")
     )
     if "sampled" in facts["prompts"]:

@@ -11,6 +11,8 @@ import click
 
 from pandora_router import folders
 from pandora_router.cli.console import echo, echo_json
+from pandora_router.errors import UsageError
+from pandora_router.text import did_you_mean
 
 if TYPE_CHECKING:  # tables need numpy: `pandora init --help` does without
     from pandora_router.data import Table
@@ -21,15 +23,7 @@ TEMPLATE = """\
 
 table: {table}          # `pandora fit` reads it, `data import` or `collect` writes it; relative to this file
 
-value:
-  {worth}# what one right answer is worth to you; this is what a fit without a
-                        # file assumes. Or remove it and write what you want (docs/goals.md), such as
-                        # the line goal: {{budget: 500, per: month}} or goal: {{keep: 0.95, of: {last}}}
-  second: 0.0001        # what one second of waiting costs you; or remove it and write what you want:
-                        # goal: {{latency: {{p95: 2.0}}}}
-  # cpu_second: 0.00002 # what one second of a processor costs you (0.07 per hour)
-  # currency: $
-
+{aim}
 # Where models are served (any OpenAI-compatible API). Keys stay in the environment: key_from names it.
 endpoints:
   local: {{base_url: "http://127.0.0.1:8000/v1", at_once: 4}}
@@ -78,12 +72,31 @@ serve:
   # deadline_ms: 200                # time for the estimates of one decision
 """
 
+VALUE = """\
+value:
+  {worth}# what one right answer is worth to you; this is what a fit without a
+                        # file assumes. Or remove it and write what you want (docs/goals.md), such as
+                        # the line goal: {{budget: 500, per: month}} or goal: {{keep: 0.95, of: {last}}}
+  second: 0.0001        # what one second of waiting costs you; or remove it and write the line
+                        # that you want, such as goal: {{latency: {{p95: 2.0}}}}
+  # cpu_second: 0.00002 # what one second of a processor costs you (0.07 per hour)
+  # currency: $
+"""
+GOAL = """\
+goal: {goal}   # what you want (docs/goals.md)
+# Others are {other} and, alone or beside it, latency: {{p95: 2.0}}.
+
+# value:
+#   second: 0.0001      # what one second of waiting costs you
+#   cpu_second: 0.00002 # what one second of a processor costs you (0.07 per hour)
+#   currency: $
+"""
 WORTH = 1.0
 """What a right answer is worth where neither a file nor a table says it: the fee weight of a table is 1."""
 RESERVED = {"true", "false", "null"}  # words that YAML does not read as text
 EXAMPLES = """\
-  small: {kind: chat, endpoint: local, model: small-model, prices: {in: 0.10, out: 0.40}}
-  large: {kind: chat, endpoint: local, model: large-model, prices: {in: 2.50, out: 10.00}}"""
+  small: {{kind: chat, endpoint: local, model: small-model, prices: {{in: 0.10, out: 0.40}}}}
+  {large}: {{kind: chat, endpoint: local, model: {model}, prices: {{in: 2.50, out: 10.00}}}}"""
 
 
 @click.command()
@@ -92,9 +105,26 @@ EXAMPLES = """\
     "--data", type=click.Path(path_type=Path),
     help="A routing table: the file names it, and its specialists with their mean fees.",
 )  # fmt: skip
+@click.option(
+    "--budget", type=click.FloatRange(0, min_open=True), help="What you want: spend at most this ..."
+)
+@click.option("--per", type=click.Choice(["day", "week", "month"]), help="... in each [month].")
+@click.option(
+    "--keep", type=click.FloatRange(0, min_open=True), help="What you want: this share, like 0.95, ..."
+)
+@click.option("--of", help="... of the right answers of this specialist.")
 @click.option("--replace", is_flag=True, help="Replace an existing file.")
 @click.option("--json", "as_json", is_flag=True, help="Print its path as JSON.")
-def init(path: Path, data: Path | None, replace: bool, as_json: bool) -> None:
+def init(
+    path: Path,
+    data: Path | None,
+    budget: float | None,
+    per: str | None,
+    keep: float | None,
+    of: str | None,
+    replace: bool,
+    as_json: bool,
+) -> None:
     """Write a commented config to PATH [pandora.yaml]; asks no questions.
 
     Without --data it describes two made-up specialists, small and large, for `pandora collect`. An existing
@@ -102,13 +132,23 @@ def init(path: Path, data: Path | None, replace: bool, as_json: bool) -> None:
 
     \b
     Examples:
-      pandora init
+      pandora init --budget 500 --per month
+      pandora init --keep 0.95 --of gpt-large
       pandora init --data table
       pandora init routers/math.yaml --data tables/math --replace
     """
     folders.check_file(path, replace=replace)
+    goal = _goal(budget, per, keep, of)
     table = None if data is None else _loaded(data)
-    folders.replace_text(path, content("table" if data is None else relative(data, path.parent), table))
+    if table is not None and of is not None and of not in table.specialists:
+        raise UsageError(
+            "--of",
+            expected=f"one of {', '.join(table.specialists)}",
+            came=repr(of),
+            do=did_you_mean(of, table.specialists, "Name a specialist of the table."),
+        )
+    named = "table" if data is None else relative(data, path.parent)
+    folders.replace_text(path, content(named, table, goal, of or "large"))
     if as_json:
         echo_json({"config": str(path)})
     elif table is None:
@@ -116,7 +156,8 @@ def init(path: Path, data: Path | None, replace: bool, as_json: bool) -> None:
         echo(f"then see what collecting will cost, pandora collect {path} --dry-run")
     else:
         echo(f"Written to {path}, with the {len(table.specialists)} specialists of {data}.")
-        echo(f"Next: say in it what a right answer is worth, or your goal; then pandora fit {path} -o router")
+        said = "" if goal else "say in it what a right answer is worth, or your goal; then "
+        echo(f"Next: {said}pandora fit {path} -o router")
 
 
 def _loaded(data: Path) -> Table:
@@ -125,16 +166,39 @@ def _loaded(data: Path) -> Table:
     return storage.load(data)
 
 
-def content(named: str, table: Table | None) -> str:
-    """A pandora.yaml for the routing table at the path `named`; made-up specialists if `table` is None."""
-    names = ("small", "large") if table is None else table.specialists
+def _goal(budget: float | None, per: str | None, keep: float | None, of: str | None) -> str:
+    """The goal that the options state, as YAML; empty without one. Raises `UsageError` for half a goal."""
+    if budget is not None and keep is None and of is None:
+        return f"{{budget: {budget:g}, per: {per or 'month'}}}"
+    if keep is not None and of is not None and budget is None and per is None:
+        return f"{{keep: {keep:g}, of: {plain(of)}}}"
+    if budget is None and per is None and keep is None and of is None:
+        return ""
+    raise UsageError(
+        "pandora init",
+        expected="--budget, with --per or without, or both --keep and --of",
+        came="something else",
+        do="For example: pandora init --budget 500, or pandora init --keep 0.95 --of NAME",
+    )
+
+
+def content(named: str, table: Table | None, goal: str = "", large: str = "large") -> str:
+    """A pandora.yaml for the routing table at the path `named`; made-up specialists if `table` is None.
+
+    `goal` is stated in place of what a right answer is worth; `large` names the last made-up specialist.
+    """
+    names = ("small", large) if table is None else table.specialists
+    last = plain(names[-1])
+    worth = _worth(1.0 / WORTH if table is None else table.fee_weight).ljust(22)
+    other = f"{{keep: 0.95, of: {last}}}" if "budget" in goal else "{budget: 500, per: month}"
+    model = json.dumps(large) if large != "large" else "large-model"
     return TEMPLATE.format(
         table=json.dumps(named),
-        specialists=EXAMPLES if table is None else specialists(table),
-        worth=_worth(1.0 / WORTH if table is None else table.fee_weight).ljust(22),
+        specialists=EXAMPLES.format(large=last, model=model) if table is None else specialists(table),
+        aim=GOAL.format(goal=goal, other=other) if goal else VALUE.format(worth=worth, last=last),
         off="" if table is None else "# ",
         first=plain(names[0]),
-        last=plain(names[-1]),
+        last=last,
     )
 
 

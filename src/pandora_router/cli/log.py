@@ -37,7 +37,7 @@ def log() -> None:
       pandora log show 0193...
       pandora log status
       pandora log export --parquet decisions.parquet --days 30
-      pandora log export --table traffic --metric reward     # then: pandora fit
+      pandora log export --table traffic     # then: pandora fit
     """
 
 

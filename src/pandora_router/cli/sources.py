@@ -214,7 +214,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--characters-out", help="With --fee-per-token: column of answer characters."),
     click.option("--price-column", help="With --fee-per-token: one column for in and out, say usd_per_mtok."),
     click.option("--free", is_flag=True, help="Answers cost nothing."),
-    click.option("--fee-weight", type=float, help="reward = score - weight x fee [1]."),
+    click.option("--fee-weight", type=float, help="net = score - weight x fee [1]."),
     click.option("--delimiter", help="CSV files: sign between columns [detected]; \\t for a tab."),
     click.option("--encoding", help="CSV files: encoding of the text, say latin-1 [detected]."),
     click.option(

@@ -57,9 +57,9 @@ class FunctionSettings(Answering):
     kind: Literal["function"]
     function: FunctionName
     prices: Priced
-    version: Text = "1"
-    deadline: Above = 60.0
-    at_once: Count = 4
+    version: Text = Function.version
+    deadline: Above = Function.deadline
+    at_once: Count = Function.at_once
 
     def build(self, name: str, builder: Builder) -> Specialist:
         """The specialist."""

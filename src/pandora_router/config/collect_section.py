@@ -161,10 +161,10 @@ class CollectSettings(Closed):
     """
 
     budget: Amount
-    samples: Count = 1
-    at_once: Count = 64
-    give_up: Count = 5
-    log_probabilities: bool = False
+    samples: Count = CollectPlan.samples
+    at_once: Count = CollectPlan.at_once
+    give_up: Count = CollectPlan.give_up
+    log_probabilities: bool = CollectPlan.log_probabilities
     seed: Natural = 0
 
 

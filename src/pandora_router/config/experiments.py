@@ -88,10 +88,10 @@ Pairs = Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1), AfterV
 class InspectionMultiples(Closed):
     """Inspection costs as multiples of the cost that is swept."""
 
-    shared: Amount = 0.0
+    shared: Amount = Inspection.shared
     own: dict[Name, Amount] = Field(default_factory=dict)
-    each: Amount = 1.0
-    refund: Refund = 0.0
+    each: Amount = Inspection.each
+    refund: Refund = Inspection.refund
 
 
 class SweepSettings(Closed):
@@ -100,7 +100,7 @@ class SweepSettings(Closed):
     calibration: Pairs = Field(default_factory=list)
     samples: Pairs = Field(default_factory=list)
     signal_neighbours: Pairs = Field(default_factory=list)
-    signals: bool = False
+    signals: bool = Sweep.signals
 
 
 class UsdSettings(Closed):
@@ -119,17 +119,17 @@ class ExperimentSettings(Closed):
 
     data: Annotated[Texts, BeforeValidator(_folders)]
     tasks: Texts | None = None
-    title: str = ""
+    title: str = Experiment.title
     specialists: Annotated[dict[Name, Amount] | None, BeforeValidator(_free)] = None
-    fee_per_trillion: Amount = 0.0
+    fee_per_trillion: Amount = Experiment.fee_per_trillion
     parameters: dict[Name, Amount] = Field(default_factory=dict)
-    fee_column: str = ""
+    fee_column: str = Experiment.fee_column
     fee_weight: Amount | None = None
-    complete: Share = 0.0
-    peek: Natural = 0
-    agreement: bool = False
+    complete: Share = Experiment.complete
+    peek: Natural = Experiment.peek
+    agreement: bool = Experiment.agreement
     neighbours: Neighbours = Field(default_factory=lambda: [3])
-    prompts: Count = 12000
+    prompts: Count = Experiment.prompts
     split: Annotated[list[Share], Field(min_length=3, max_length=3)] = Field(default=[0.5, 0.2, 0.3])
     costs: Annotated[list[Amount], Field(min_length=1)] = Field(default=list(COSTS))
     inspection: InspectionMultiples | None = None
@@ -139,9 +139,9 @@ class ExperimentSettings(Closed):
     arms: Texts | None = None
     sweep: SweepSettings = SweepSettings()
     usd: UsdSettings | None = None
-    domain: str = ""
-    control: bool = False
-    paraphrases: str = ""
+    domain: str = Experiment.domain
+    control: bool = Experiment.control
+    paraphrases: str = Experiment.paraphrases
 
     def build(self, name: str) -> Experiment:
         """The experiment with these settings and the name `name`."""

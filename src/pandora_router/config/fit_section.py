@@ -264,11 +264,11 @@ class CalibratedSettings(Closed):
 
     kind: Literal["calibrated"] = "calibrated"
     mean: Literal["ridge", "identity"] = "ridge"
-    scale: Literal["by_mean", "constant"] = "by_mean"
-    correlation: Literal["ledoit_wolf", "none"] = "ledoit_wolf"
-    slope: bool = True
-    law: Literal["likeliest", "quantiles", "levels", "normal"] = "likeliest"
-    pooled: bool = True
+    scale: Literal["by_mean", "constant"] = Calibrated.scale
+    correlation: Literal["ledoit_wolf", "none"] = Calibrated.correlation
+    slope: bool = Calibrated.slope
+    law: Literal["likeliest", "quantiles", "levels", "normal"] = Calibrated.law
+    pooled: bool = Calibrated.pooled
 
     def build(self) -> Unfitted:
         """The model before it is fitted."""

@@ -216,6 +216,11 @@ def mount_dashboard(url: str, gateway: Gateway, closing: ExitStack) -> None:
             bodies=site.settings.bodies,
             right_answer=worth_of(site.router),
             curve=None if site.router is None else measured_curve(site.router),
+            profiles={
+                f"auto@{name}": worth
+                for name, profile in site.profiles.items()
+                if (worth := worth_of(profile.router)) is not None
+            },
             looks=[outlook.sentence for outlook in gateway.outlooks()],
             promises=site.promises,
             metric=site.settings.learning.metric,

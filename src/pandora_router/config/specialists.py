@@ -85,14 +85,14 @@ class AskedSettings(Answering):
 
     prices: Priced
     template: Text = "plain"
-    system: str = ""
-    temperature: Amount = 0.0
-    tokens: Count = 1024
-    tokens_as: Text = "max_tokens"
-    context_tokens: Natural = 0
-    context_characters: Natural = 400
+    system: str = Asking.system
+    temperature: Amount = Asking.temperature
+    tokens: Count = Asking.tokens
+    tokens_as: Text = Asking.tokens_as
+    context_tokens: Natural = Asking.context_tokens
+    context_characters: Natural = Asking.context_characters
     options: dict[str, Any] = Field(default_factory=dict)
-    as_text: bool = False
+    as_text: bool = Asking.as_text
     examples: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = Field(default_factory=list)
 
     @field_validator("template")
@@ -240,8 +240,8 @@ class LocalSettings(AskedSettings):
     kind: Literal["local"]
     path: Text
     tokens: Count = 256
-    window: Count = 2048
-    deadline: Above = 300.0
+    window: Count = LocalModel.window
+    deadline: Above = LocalModel.deadline
 
     def build(self, name: str, builder: Builder) -> Specialist:
         """The specialist."""
@@ -260,10 +260,10 @@ class RetrievalSettings(Answering):
     passages: Text
     text: Text = "text"
     title: Text = "title"
-    k: Count = 4
-    price: Amount = 0.0
+    k: Count = Retrieval.k
+    price: Amount = Retrieval.price
     template: Text = "open_book"
-    scores: bool = False
+    scores: bool = Retrieval.scores
 
     @field_validator("template")
     @classmethod

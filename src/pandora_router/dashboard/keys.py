@@ -14,7 +14,8 @@ from pandora_router.store.money import nanodollars, period_of
 from pandora_router.store.rows import Key
 
 BUDGETS = (
-    "budget of", "budget", "per", "spent", "reserved", "left", "ends in", "will end at", "right answer",
+    "budget of", "budget", "per", "spent", "reserved", "left", "ends in", "will end at",
+    "a right answer is worth",
 )  # fmt: skip
 COLUMNS = (
     "key", "state", "since", "period", "budget", "spent", "reserved", "used", "per minute", "requests",
@@ -56,10 +57,10 @@ def keys(open_: Transaction, request: PageRequest) -> Page:
     )
     empty = "There are no keys."
     shown = PageTable("keys", "Keys and budgets", COLUMNS, rows, words=4, empty=empty)
-    return Page("Keys", [shown, *([_budgets(tree, request.now)] if tree else []), explained])
+    return Page("Keys", [shown, *([budgets_table(tree, request.now)] if tree else []), explained])
 
 
-def _budgets(tree: Sequence[BudgetStatus], now: float) -> PageTable:
+def budgets_table(tree: Sequence[BudgetStatus], now: float) -> PageTable:
     """All budgets that bind requests, with the worth that those of goals and profiles have come to."""
     rows = [
         [

@@ -359,8 +359,12 @@ def share(part: float, whole: float) -> Entry:
 
 
 def number(value: float | None, digits: int = 3) -> Entry:
-    """A plain number."""
-    return Entry(None, "–") if value is None else Entry(value, f"{value:.{digits}f}".replace("-", "−"))
+    """A plain number.
+
+    >>> number(-1815.5).shown, number(0.25, 2).shown, number(None).shown
+    ('−1,815.500', '0.25', '–')
+    """
+    return Entry(None, "–") if value is None else Entry(value, f"{value:,.{digits}f}".replace("-", "−"))
 
 
 def when(at: float) -> Entry:

@@ -57,7 +57,7 @@ def learning(open_: Transaction, request: PageRequest, wrong: str = "") -> Page:
                 "Evidence may be read at any time: if the candidate is not better, the chance that the "
                 f"evidence for it ever reaches {CERTAIN:g} is at most {1 / CERTAIN:.0%}. The curve ends at "
                 "the upper line (better), at the lower line (worse), or by the rule veto after "
-                f"{LEAST:,} rated disagreements. Scores are those of the metric {request.metric}."
+                f"{LEAST:,} rated disagreements. Scores are {request.scored('those of feedback')}."
             ),
         ],
         ranged=False,

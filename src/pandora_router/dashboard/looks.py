@@ -99,7 +99,7 @@ def looks(
             head,
             outlook_list(outlooks),
             drawn,
-            PageTable("quality", f"Feedback ({request.metric})", ("requests", "judged", "score"), quality),
+            PageTable("quality", request.scored("Feedback"), ("requests", "judged", "score"), quality),
             PageTable("won", "Looks by specialist", ("specialist", "looks", "won", "lost", "share won"), won),
             PageTable(
                 "lost",

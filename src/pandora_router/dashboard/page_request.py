@@ -32,6 +32,8 @@ from pandora_router.store.rows import Key, Refusal
 ROOT = "/dashboard"
 RANGES = {"1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800, "30d": 2_592_000, "90d": 7_776_000}
 USUAL = "24h"
+METRIC = "reward"
+"""The metric of feedback that the API takes for the score."""
 LONGEST = 300
 """Most characters of a value in a URL."""
 MEMBERS = (
@@ -81,7 +83,11 @@ class PageRequest:
     @property
     def metric(self) -> str:
         """The metric of feedback that counts as quality."""
-        return self.query.get("metric", "reward")
+        return self.query.get("metric", METRIC)
+
+    def scored(self, what: str) -> str:
+        """A heading, followed by the metric that counts as the score if it is not the usual one."""
+        return what if self.metric == METRIC else f"{what} ({self.metric})"
 
     @property
     def filter(self) -> Filter:

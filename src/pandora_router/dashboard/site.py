@@ -108,6 +108,8 @@ class Serving:
     """What a score of 1 is worth in dollars, None if no router says so."""
     curve: Curve | None = None
     """Quality against cost as the fit of the router measured it."""
+    profiles: Mapping[str, float] = field(default_factory=dict)
+    """What a score of 1 is worth to each profile, by the name that clients use."""
     looks: Sequence[str] = ()
     """A sentence for each specialist: whether looks at it are made, what they cost, or why none is made."""
     promises: Sequence[Promise] = ()
@@ -208,7 +210,7 @@ class Dashboard:
             return await self._reconcile(request, serving, bill)
         views: dict[str, View] = {
             "": lambda open_, request: today(
-                *(open_, request, serving.right_answer, serving.curve),
+                *(open_, request, serving.right_answer, serving.curve, serving.profiles),
                 promised=watched(open_, serving.promises, serving.metric, request.window.since),
             ),
             "decisions": lambda open_, request: decisions(open_, request, bodies=serving.bodies),

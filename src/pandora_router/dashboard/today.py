@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from pandora_router.dashboard.keys import budgets_table
 from pandora_router.dashboard.layout import (
     Entry,
     Page,
@@ -32,7 +33,7 @@ from pandora_router.dashboard.net_value import CostAndScore, mix_of_two, predict
 from pandora_router.dashboard.page_request import PageRequest
 from pandora_router.router.curve import Curve
 from pandora_router.router.curve_picture import LEGEND, curve_svg
-from pandora_router.store import queries
+from pandora_router.store import budgets, queries
 from pandora_router.store.database import Transaction
 from pandora_router.store.money import dollars
 from pandora_router.store.promises import Watched
@@ -106,22 +107,26 @@ def today(
     request: PageRequest,
     right_answer: float | None,
     curve: Curve | None = None,
+    profiles: Mapping[str, float] | None = None,
+    *,
     promised: Sequence[Watched] = (),
 ) -> Page:
     """The page; `right_answer` is what a score of 1 is worth in dollars, None if that is not known.
 
-    `curve` is quality against cost as the fit measured it; it is drawn with the present point. `promised` are
-    the promises of goals as they hold in the window.
+    `curve` is quality against cost as the fit measured it; it is drawn with the present point and those of
+    `profiles`, by what a score of 1 is worth to them. `promised` are the promises of goals as they hold in
+    the window.
     """
-    window = request.window
+    window, followed = request.window, budgets.status(open_, [], request.now)
     figures = read(open_, window, request.metric)
     router = figures.router()
     parts: list[Html | PageTable] = [
-        _tiles(figures, request.metric, right_answer),
+        _tiles(figures, request.scored("Score"), right_answer),
         *([] if figures.now["requests"] else [note(FIRST)]),
         *([] if router is None or right_answer is None else [_ways(router, figures, right_answer)]),
         *([_promises(promised)] if promised else []),
-        *([] if curve is None else [_drawn(curve, right_answer)]),
+        *([budgets_table(followed, request.now)] if followed else []),
+        *([] if curve is None else [_drawn(curve, right_answer, profiles)]),
         explained(),
         _charts(figures, window),
         _table(figures),
@@ -129,9 +134,9 @@ def today(
     return Page("Today", parts, live=True)
 
 
-def _drawn(curve: Curve, right_answer: float | None) -> Html:
-    """What more money buys, with the point that is served now."""
-    drawn = Html(curve_svg(curve, "$", right_answer))
+def _drawn(curve: Curve, right_answer: float | None, profiles: Mapping[str, float] | None) -> Html:
+    """What more money buys, with the points that are served now."""
+    drawn = Html(curve_svg(curve, "$", right_answer, profiles))
     return tag(
         "figure",
         tag("figcaption", "What more money buys, on prompts held out of the fit"),
@@ -170,13 +175,13 @@ def _ways(router: CostAndScore, figures: Figures, right_answer: float) -> PageTa
     return ways_table(router, figures.singles, right_answer)
 
 
-def _tiles(figures: Figures, metric: str, right_answer: float | None) -> Html:
+def _tiles(figures: Figures, title: str, right_answer: float | None) -> Html:
     now, requests = figures.now, figures.now["requests"]
     return tiles(
         *_value(figures, right_answer),
         _money(now),
-        _score(figures, metric),
-        tile("Requests", f"{requests:,}", _change(requests, figures.before["requests"])),
+        _score(figures, title),
+        tile("Requests", f"{requests:,}", change(requests, figures.before["requests"])),
         tile("Errors", share(now["errors"], requests).shown, counted(now["errors"], "request")),
         tile("First token", _level(figures.first, 0), f"95%: {_level(figures.first, 1)}"),
         tile("Whole answer", _level(figures.whole, 0), f"95%: {_level(figures.whole, 1)}"),
@@ -229,24 +234,29 @@ def _money(now: Sums) -> Html:
     return tile("Money", cost, f"looks {looks} of it{told}")
 
 
-def _score(figures: Figures, metric: str) -> Html:
+def _score(figures: Figures, title: str) -> Html:
     """The mean of feedback; without any, what the router predicted, under that name."""
     if figures.quality is not None:
-        return tile(
-            f"Score ({metric})", f"{figures.quality:.3f}", counted(figures.judgements, "judged answer")
-        )
+        return tile(title, f"{figures.quality:.3f}", counted(figures.judgements, "judged answer"))
     if figures.expected is not None:
         return tile("Score, predicted", f"{figures.expected:.3f}", "no feedback yet: POST /v1/feedback")
-    return tile(f"Score ({metric})", "–", "no feedback yet: POST /v1/feedback")
+    return tile(title, "–", "no feedback yet: POST /v1/feedback")
 
 
 def _level(levels: list[float], place: int) -> Any:
     return seconds(levels[place] if levels else None).shown
 
 
-def _change(now: float, before: float) -> str:
+def change(now: float, before: float) -> str:
+    """How a number compares with that of the window before, as the note of a tile.
+
+    >>> change(30, 40), change(399_514, 315), change(5, 0)
+    ('−25% against the window before', '1,268 times the window before', 'none in the window before')
+    """
     if not before:
         return "none in the window before"
+    if now >= 10 * before:
+        return f"{now / before:,.0f} times the window before"
     return f"{100 * (now / before - 1):+.0f}% against the window before".replace("-", "−")
 
 

@@ -9,6 +9,7 @@ over all known prompts is used. Only vectors and rewards are kept and saved, no 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -290,9 +291,15 @@ class Neighbours(PromptsOnly):
 
     @classmethod
     def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> Neighbours:
-        """Restore the estimator from its `state`; `embedder` only if it was a callable or remote."""
+        """Restore the estimator from its `state`; `embedder` only if it was a callable or remote.
+
+        What was fitted without faiss is searched exactly for good, also where faiss is installed: all hosts
+        decide alike, and no request waits until a graph is built.
+        """
         settings = saved.of_kind("neighbours").settings
-        edges = None
+        edges, exact_up_to = None, settings["exact_up_to"]
+        if "entry" not in settings and len(saved.arrays["vectors"]) > exact_up_to:
+            exact_up_to = sys.maxsize
         if "entry" in settings:
             edges = Edges(saved.arrays["levels"], saved.arrays["edges"], int(settings["entry"]))
             edges.check(len(saved.arrays["vectors"]))
@@ -302,7 +309,7 @@ class Neighbours(PromptsOnly):
             saved.arrays["vectors"],
             saved.arrays["reward"],
             tuple(settings["k"]),
-            settings["exact_up_to"],
+            exact_up_to,
             Packing(saved.arrays["rotation"]) if "rotation" in saved.arrays else None,
             edges,
         )

@@ -100,12 +100,12 @@ def estimator_of(saved: Saved, *, embedder: Embedder | None = None) -> Predictor
 
 
 def embedder_state(embedder: Embedder) -> Saved:
-    """The embedder's state: TF-IDF and joined embedders complete, any other by its name."""
+    """The embedder's state: TF-IDF, surface and joined embedders complete, any other by its name."""
     from pandora_router.estimators.embedders.embedder import Cached, Joined
-    from pandora_router.estimators.embedders.tfidf import TfidfSvd
+    from pandora_router.estimators.embedders.tfidf import Surface, TfidfSvd
 
     inner = embedder.inner if isinstance(embedder, Cached) else embedder
-    if isinstance(inner, TfidfSvd):
+    if isinstance(inner, TfidfSvd | Surface):
         return inner.state()
     if isinstance(inner, Joined):
         parts = {f"part{i}": embedder_state(part) for i, part in enumerate(inner.parts)}
@@ -118,7 +118,7 @@ def once(saved: Saved, kept: frozenset[str]) -> Saved:
 
     `embedder_from` then takes the embedder of that name that is in use.
     """
-    if saved.kind in ("joined", "tfidf-svd") and saved.settings["name"] in kept:
+    if saved.kind in ("joined", "tfidf-svd", "surface") and saved.settings["name"] in kept:
         return Saved("embedder", {"name": saved.settings["name"]})
     return replace(saved, parts={name: once(part, kept) for name, part in saved.parts.items()})
 
@@ -146,10 +146,10 @@ def embedder_from(saved: Saved, given: Embedder | None) -> Embedder:
         return given
     if name in _live:
         return _live[name]
-    if saved.kind == "tfidf-svd":
-        from pandora_router.estimators.embedders.tfidf import TfidfSvd
+    if saved.kind in ("tfidf-svd", "surface"):
+        from pandora_router.estimators.embedders.tfidf import Surface, TfidfSvd
 
-        return TfidfSvd.from_state(saved)
+        return (TfidfSvd if saved.kind == "tfidf-svd" else Surface).from_state(saved)
     if saved.kind == "joined":
         from pandora_router.estimators.embedders.embedder import Joined
 

@@ -112,7 +112,7 @@ def _only_tasks(experiment: Experiment, table: Table) -> Table:
     return table.rows(keep)
 
 
-VERSION = 7  # increase when the predictions of the estimators change
+VERSION = 8  # increase when the predictions of the estimators change
 Made = dict[str, Vector]
 PARTS = ("train", "calibration", "test")
 

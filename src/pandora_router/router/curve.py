@@ -36,6 +36,8 @@ from pandora_router.types import Matrix, Positions, Vector
 
 STEPS = 15
 """Points of the curve besides that of the fit."""
+NEAR = 0.01
+"""A point whose worth is as near as this to that of the fit, as a share of it, is left out."""
 LOWEST, HIGHEST = 10**-0.5, 10**3
 """Worths of a right answer at the ends of the curve, as multiples of what the dearest specialist costs more
 than the cheapest. Below the first nobody but the cheapest is worth asking; at the last a thousandth of a
@@ -71,12 +73,17 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """Points by falling worth, the single specialists by name, and the best in hindsight at each worth."""
+    """Points by falling worth, and the single specialists by name.
+
+    oracle: (money, score) per prompt at each of these worths if for every prompt the specialist of the
+    highest worth x score - money was known; empty in curves of earlier versions.
+    """
 
     points: tuple[Point, ...]
     singles: Mapping[str, Point]
     prompts: int
     band: float
+    oracle: tuple[tuple[float, float], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; `from_dict` reads them."""
@@ -90,6 +97,7 @@ class Curve:
             {name: Point(**point) for name, point in facts["singles"].items()},
             facts["prompts"],
             facts["band"],
+            tuple((money, score) for money, score in facts.get("oracle", ())),
         )
 
     def mix(self, money: float) -> float:
@@ -176,7 +184,8 @@ def trace(
     spread = float(fees.max() - fees.min())
     if weight <= 0.0 or spread <= 0.0 or len(part) < 2:
         return None
-    worths = sorted({1.0 / weight, *(spread * np.geomspace(LOWEST, HIGHEST, STEPS)).tolist()}, reverse=True)
+    steps = (spread * np.geomspace(LOWEST, HIGHEST, STEPS)).tolist()
+    worths = sorted({1.0 / weight, *(w for w in steps if abs(w * weight - 1.0) > NEAR)}, reverse=True)
     rows, paid = np.arange(len(part)), part.fee / weight
     score, money, bought = (np.empty((len(part), len(worths))) for _ in range(3))
     for at, worth in enumerate(worths):
@@ -230,7 +239,14 @@ def measured(
                 {name: float(spread[at, many + j]) for j, name in enumerate(names)},
             )
         )
-    return Curve(tuple(points), singles, len(score), _band(spread[:many, :many]))
+    known = tuple(_hindsight(worth, single_score, single_money) for worth in worths)
+    return Curve(tuple(points), singles, len(score), _band(spread[:many, :many]), known)
+
+
+def _hindsight(worth: float, score: Matrix, money: Matrix) -> tuple[float, float]:
+    """Mean money and score of the specialists that are worth most, prompt by prompt."""
+    rows, best = np.arange(len(score)), (worth * score - money).argmax(axis=1)
+    return float(money[rows, best].mean()), float(score[rows, best].mean())
 
 
 def hull(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

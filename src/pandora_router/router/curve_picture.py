@@ -1,15 +1,17 @@
 """The curve as a drawing: right answers (upwards) against money for 1,000 prompts (to the right).
 
 The line with dots is the router at rising worths of a right answer, the shade around it the band that covers
-all of it with probability 0.95. The dashed line is the best random mix of two specialists, squares are single
-specialists, and a ring marks where the router is now. Colours are attributes of the elements, so that the
-drawing needs no style sheet.
+all of it with probability 0.95. The dashed line is the best random mix of two specialists, the dotted one
+the best in hindsight, squares are single specialists, a ring marks where the router is now, and smaller
+rings with names where profiles are. Colours are attributes of the elements, so that the drawing needs no
+style sheet.
 """
 
 from __future__ import annotations
 
 import html
 import math
+from collections.abc import Mapping
 
 from pandora_router.router.curve import Curve, Point
 from pandora_router.text import money
@@ -20,11 +22,17 @@ PROMPTS = 1000
 INK, LINE, MIX, SINGLE, NOW = "currentColor", "#2f6fb0", "#8a8f98", "#b06a00", "#c0392b"
 
 
-def curve_svg(curve: Curve, sign: str, worth: float | None = None) -> str:
-    """The drawing as an SVG element; `worth` is what a right answer is worth now, in money."""
+def curve_svg(
+    curve: Curve, sign: str, worth: float | None = None, profiles: Mapping[str, float] | None = None
+) -> str:
+    """The drawing as an SVG element.
+
+    `worth` is what a right answer is worth now, in money; `profiles` what it is worth to each of them.
+    """
     everyone = [*curve.points, *curve.singles.values()]
     most = max(point.money for point in everyone) or 1.0
     edges = [point.score + curve.band * point.score_error * way for point in everyone for way in (-1, 1)]
+    edges += [score for _, score in curve.oracle]
     low, high = max(min(edges), 0.0), min(max(edges), 1.0)
 
     def x(point_money: float) -> float:
@@ -43,6 +51,8 @@ def curve_svg(curve: Curve, sign: str, worth: float | None = None) -> str:
         *_axes(low, high, most, sign),
         f'<polygon points="{_points([*upper, *lower[::-1]])}" fill="{LINE}" fill-opacity="0.15"/>',
         f'<polyline points="{_points(mix)}" fill="none" stroke="{MIX}" stroke-dasharray="5 4"/>',
+        f'<polyline points="{_points([(x(cost), y(score)) for cost, score in curve.oracle])}" fill="none" '
+        f'stroke="{MIX}" stroke-dasharray="2 3" stroke-width="1.5"/>',
         _path([(x(point.money), y(point.score)) for point in curve.points]),
     ]
     for point in curve.points:
@@ -51,6 +61,11 @@ def curve_svg(curve: Curve, sign: str, worth: float | None = None) -> str:
     for name, point in curve.singles.items():
         parts.append(_mark("square", x(point.money), y(point.score), SINGLE, f"{name}: {_told(point, sign)}"))
         parts.append(_text(x(point.money) + 7.0, y(point.score) + 4.0, name[:18]))
+    for name, at in (profiles or {}).items():
+        place = present(curve, at)
+        title = f"{name}: {_told(place, sign)}"
+        parts.append(_mark("small ring", x(place.money), y(place.score), NOW, title))
+        parts.append(_text(x(place.money) - 8.0, y(place.score) - 8.0, name[:18], "end"))
     if worth is not None:
         here = present(curve, worth)
         title = f"now: {_told(here, sign)}"
@@ -77,8 +92,8 @@ def curve_html(curve: Curve, sign: str, worth: float | None, words: str) -> str:
 
 LEGEND = (
     "Dots: the router, as a right answer is worth more; ring: where it is now; squares: one specialist for "
-    "everything; dashed: the best random mix of two specialists, which needs no router; shade: where the "
-    "whole curve lies with 95 % confidence."
+    "everything; dashed: the best random mix of two specialists, which needs no router; dotted: the best in "
+    "hindsight, which nobody knows beforehand; shade: where the whole curve lies with 95 % confidence."
 )
 
 
@@ -117,6 +132,8 @@ def _mark(kind: str, across: float, up: float, colour: str, title: str) -> str:
         "circle": f'<circle cx="{across:.1f}" cy="{up:.1f}" r="3.5" fill="{colour}">',
         "ring": f'<circle cx="{across:.1f}" cy="{up:.1f}" r="8" fill="none" stroke="{colour}" '
         'stroke-width="2.5">',
+        "small ring": f'<circle cx="{across:.1f}" cy="{up:.1f}" r="6" fill="none" stroke="{colour}" '
+        'stroke-dasharray="3 2">',
         "square": f'<rect x="{across - 4:.1f}" y="{up - 4:.1f}" width="8" height="8" fill="{colour}">',
     }
     end = "</rect>" if kind == "square" else "</circle>"

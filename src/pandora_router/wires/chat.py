@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from pandora_router.wires.events import framed, joined
+from pandora_router.wires.events import framed, joined, parsed
 from pandora_router.wires.json_text import Json, dumped, mapping, objects, string, wrong
 from pandora_router.wires.look import Glimpse, LookLength, called, keep
 from pandora_router.wires.usage import usage_of
@@ -108,8 +108,9 @@ class Chat:
             if choice.get("index", 0) != 0:
                 continue
             delta = mapping(choice.get("delta"))
-            keep(glimpse.reasoning, delta.get("reasoning_content") or delta.get("reasoning"))
-            keep(glimpse.text, delta.get("content") or choice.get("text"))
+            thought, text = said(delta)
+            keep(glimpse.reasoning, thought)
+            keep(glimpse.text, text or choice.get("text"))
             keep(glimpse.text, delta.get("refusal"))
             for call in objects(delta.get("tool_calls")):
                 function = mapping(call.get("function"))
@@ -127,12 +128,66 @@ class Chat:
         return ChatSpeech()
 
 
+def said(message: Json) -> tuple[str, str]:
+    """Reasoning and text of a message, or of a delta; its content may be a list of parts (Mistral).
+
+    >>> said({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}]})
+    ('Hm.', '')
+    """
+    content, thought = message.get("content"), message.get("reasoning_content") or message.get("reasoning")
+    thought, text = string(thought) or "", string(content) or ""
+    for part in objects(content):
+        text += (string(part.get("text")) or "") if part.get("type") == "text" else ""
+        inner = part.get("thinking") if part.get("type") == "thinking" else None
+        thought += string(inner) or "".join(string(one.get("text")) or "" for one in objects(inner))
+    return thought, text
+
+
+@dataclass
+class CallNumbers:
+    """Numbers the tool calls of one streamed answer.
+
+    Pieces of a call have its `index`, and the first of them its name. Some providers number all calls 0, or
+    none: a piece with another id begins the next call if it has another name, or if the arguments before it
+    are complete.
+    """
+
+    _ids: list[tuple[object, object]] = field(default_factory=list)
+    _arguments: list[list[str]] = field(default_factory=list)
+    _last: dict[object, int] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """How many calls there are."""
+        return len(self._ids)
+
+    def of(self, piece: Json) -> int:
+        """The number of the call that this piece belongs to."""
+        function, index = mapping(piece.get("function")), piece.get("index")
+        key = index if isinstance(index, int) else None
+        id_, name = string(piece.get("id")), string(function.get("name"))
+        number = self._last.get(key)
+        if number is None or (id_ and name and self._ended(number, id_, name)):
+            number = self._last[key] = len(self._ids)
+            self._ids.append((id_, name))
+            self._arguments.append([])
+        keep(self._arguments[number], function.get("arguments"))
+        return number
+
+    def _ended(self, number: int, id_: str, name: str) -> bool:
+        before, called = self._ids[number]
+        if before in (None, id_):
+            return False
+        return name != called or parsed("".join(self._arguments[number]).encode()) is not None
+
+
 class ChatAssembly:
     """A chat completion from its chunks."""
 
     def __init__(self) -> None:
         self._head: dict[str, Any] = {}
         self._choices: dict[int, dict[str, Any]] = {}
+        self._calls: dict[int, CallNumbers] = {}
 
     def add(self, data: bytes, event: dict[str, Any]) -> None:
         """Take one chunk."""
@@ -142,7 +197,11 @@ class ChatAssembly:
                 continue
             index = piece.get("index", 0)
             choice = self._choices.setdefault(index, {"index": index, "message": {}, "finish_reason": None})
-            joined(choice["message"], piece.get("delta") or {})
+            delta = dict(mapping(piece.get("delta")))
+            if calls := list(objects(delta.get("tool_calls"))):
+                numbers = self._calls.setdefault(index, CallNumbers())
+                delta["tool_calls"] = [{**call, "index": numbers.of(call)} for call in calls]
+            joined(choice["message"], delta)
             joined(choice, {k: v for k, v in piece.items() if k not in ("delta", "index") and v is not None})
 
     def body(self) -> bytes | None:
@@ -188,11 +247,12 @@ def completion(reply: Json, peek: LookLength) -> Completion:
     try:
         choice = reply["choices"][0]
         message = {"content": choice["text"]} if "text" in choice else choice["message"]
-        text, refusal = message.get("content") or "", message.get("refusal") or ""
+        content, refusal = message.get("content") or "", message.get("refusal") or ""
     except (KeyError, IndexError, TypeError, AttributeError):
         raise ValueError("the reply holds no chat completion") from None
-    if not isinstance(text, str) or not isinstance(refusal, str):
+    if not isinstance(content, str | list) or not isinstance(refusal, str):
         raise ValueError("the reply holds no chat completion")
+    text = said(message)[1]
     glimpse, parts = Glimpse(peek), [text]
     Chat().show({"choices": [{**choice, "index": 0, "delta": message}]}, glimpse)
     for call in objects(message.get("tool_calls")):

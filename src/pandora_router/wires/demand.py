@@ -20,6 +20,7 @@ PARTS: Mapping[str, str] = {
     "image_url": "image_in",
     "input_image": "image_in",
     "image": "image_in",
+    "computer_screenshot": "image_in",
     "input_audio": "audio_in",
 }
 """Types of content parts -> the price of their tokens."""
@@ -128,7 +129,8 @@ def _add_parts(items: object, parts: set[str]) -> bool:
                 unmeasured |= kind in UNMEASURED
             if "cache_control" in item:
                 parts |= _kept(item["cache_control"])
-            waiting += [item.get("content"), item.get("output")]
+            output = item.get("output")
+            waiting += [item.get("content"), [output] if isinstance(output, dict) else output]
     return unmeasured
 
 

@@ -109,7 +109,7 @@ def framed(name: str | None, value: object) -> bytes:
     return head + b"data: " + dumped(value) + b"\n\n"
 
 
-NOT_JOINED = frozenset({"role", "id", "type", "object", "index", "finish_reason"})
+NOT_JOINED = frozenset({"role", "id", "type", "object", "index", "name", "finish_reason"})
 """Texts that are repeated, not continued, by later pieces."""
 
 
@@ -220,7 +220,7 @@ class AnswerReader:
         """Read a reply that is not streamed."""
         answer = parsed(body)
         if answer is not None:
-            self.usage, self.response = usage_of(answer), string(answer.get("id"))
+            self.usage, self.counted, self.response = usage_of(answer), True, string(answer.get("id"))
 
     def feed(self, chunk: bytes) -> None:
         """Read the next bytes of a stream; raises `EventTooLarge`."""

@@ -63,6 +63,7 @@ class Messages:
             items=items,
             continues=any(item.get("role") == "assistant" for item in items)
             or "tool_result" in kinds_in(items),
+            shape=mapping(body.get("output_config")).get("format"),
         )
         return turn_of(body, texts)
 

@@ -252,7 +252,8 @@ class OpenBlocks:
 def refuse_others(body: Json, known: frozenset[str], hints: frozenset[str]) -> None:
     """Raise `Untranslatable` for a member that says something and is neither known nor a hint."""
     for name, value in body.items():
-        if name not in known and name not in hints and value not in (None, False, [], {}, ""):
+        nothing = value in (None, False, [], {}, "") and name != "seed"  # 0 is a seed like any other
+        if name not in known and name not in hints and not nothing and value is not None:
             raise Untranslatable(f"the member {name[:60]!r}")
 
 
@@ -317,10 +318,14 @@ def offered(body: Json, *kinds: str | None) -> tuple[list[Json], tuple[str, ...]
 
 
 def tool_of(stated: Json, schema: str = "parameters") -> ToolOffer:
-    """A tool of the client; one without arguments may leave out the member `schema`."""
+    """A tool of the client; one without arguments may leave out the member `schema`.
+
+    It stays strict if the strict mode of every provider takes its schema.
+    """
     asked = mapping(stated.get(schema)) or {"type": "object", "properties": {}}
     description = string(stated.get("description")) or ""
-    return ToolOffer(text(stated.get("name"), "name"), description, asked, stated.get("strict") is True)
+    strict = stated.get("strict") is True and required(asked)
+    return ToolOffer(text(stated.get("name"), "name"), description, asked, strict)
 
 
 def schema_asked(stated: Json, within: Json) -> AnswerSchema | None:
@@ -334,6 +339,53 @@ def schema_asked(stated: Json, within: Json) -> AnswerSchema | None:
         raise Untranslatable(f"the response format {str(stated.get('type'))[:40]!r}")
     name = string(within.get("name")) or AnswerSchema.name
     return AnswerSchema(mapping(within.get("schema")), name, within.get("strict") is True)
+
+
+NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions"})
+"""Members of a JSON schema that are schemas by name."""
+VALUES = frozenset({"enum", "const", "default", "examples"})
+"""Members of a JSON schema that are values, and no schemas."""
+
+
+def inner_schemas(schema: Json) -> dict[str, Any]:
+    """The members of a JSON schema that are schemas, or lists or objects of them."""
+    inner = {name: part for name, part in schema.items() if isinstance(part, dict | list)}
+    return {name: part for name, part in inner.items() if name not in VALUES}
+
+
+def closed(schema: Any) -> Any:
+    """A JSON schema whose objects have the members that it names and no others, as Anthropic wants it.
+
+    Raises `Untranslatable` where an object may have any members.
+
+    >>> closed({"type": "object", "properties": {"a": {"type": "string"}}})
+    {'type': 'object', 'properties': {'a': {'type': 'string'}}, 'additionalProperties': False}
+    """
+    if not isinstance(schema, dict):
+        return [closed(part) for part in schema] if isinstance(schema, list) else schema
+    made = dict(schema)
+    for name, part in inner_schemas(schema).items():
+        made[name] = {key: closed(one) for key, one in part.items()} if name in NAMED else closed(part)
+    open_ = not schema.get("properties")
+    if schema.get("type") == "object" and made.setdefault("additionalProperties", open_) is not False:
+        raise Untranslatable("a JSON schema with objects that may have any members")
+    return made
+
+
+def required(schema: Any) -> bool:
+    """Whether all objects in a JSON schema have just the members that it requires: OpenAI's strict mode.
+
+    >>> required({"type": "object", "properties": {"a": {}}, "required": []})
+    False
+    """
+    if not isinstance(schema, dict):
+        return not isinstance(schema, list) or all(map(required, schema))
+    names = set(mapping(schema.get("properties")))
+    open_ = schema.get("type") == "object" and schema.get("additionalProperties") is not False
+    if open_ or not names <= set(schema.get("required") or ()):
+        return False
+    inner = inner_schemas(schema).items()
+    return all(required([*part.values()] if name in NAMED else part) for name, part in inner)
 
 
 def openai_counts(usage: Usage, read: str, wrote: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from pandora_router.wires.chat import CallNumbers, said
 from pandora_router.wires.events import framed
 from pandora_router.wires.json_text import Json, mapping, objects, string
 from pandora_router.wires.translation import (
@@ -68,7 +69,8 @@ class ChatReader:
 
     def __init__(self) -> None:
         self._blocks = OpenBlocks()
-        self._begun = False
+        self._numbers = CallNumbers()
+        self._begun = self._refused = False
         self._stop: Stop | None = None
 
     def request(self, body: Json) -> NeutralRequest:
@@ -114,20 +116,28 @@ class ChatReader:
             yield from self._delta(mapping(choice.get("delta")))
             finish = choice.get("finish_reason")
             if finish is not None and self._stop is None:
-                self._stop = STOPS.get(str(finish), "stop")
+                self._stop = self._why(str(finish))
                 yield from self._blocks.close_all()
                 yield AnswerStopped(self._stop)
         usage = usage_of(event)
         if usage is not None:
             yield TokensCounted(usage)
 
+    def _why(self, finish: str) -> Stop:
+        """Why the answer ended. Some providers say `stop` after tool calls, and all do after a refusal."""
+        stop = STOPS.get(finish, "stop")
+        if stop != "stop":
+            return stop
+        return "refusal" if self._refused else "tools" if self._numbers.count else "stop"
+
     def _delta(self, delta: Json) -> Iterable[Event]:
-        thought = delta.get("reasoning_content") or delta.get("reasoning")
+        thought, plain = said(delta)
         yield from self._more("thought", thought)
-        yield from self._more("text", delta.get("content"))
+        yield from self._more("text", plain)
+        self._refused = self._refused or bool(delta.get("refusal"))
         yield from self._more("text", delta.get("refusal"))
         for call in objects(delta.get("tool_calls")):
-            function, key = mapping(call.get("function")), ("call", str(call.get("index", 0)))
+            function, key = mapping(call.get("function")), ("call", self._numbers.of(call))
             if key not in self._blocks.places:
                 yield from self._blocks.close("text")
                 yield from self._blocks.close("thought")
@@ -280,7 +290,7 @@ def _part(part: Json) -> TextPart | ImagePart:
 
 def _written(message: NeutralMessage) -> list[dict[str, Any]]:
     if message.role == "tool":
-        return [_result(part) for part in message.parts if isinstance(part, ToolResult)]
+        return _results([part for part in message.parts if isinstance(part, ToolResult)])
     calls = [part for part in message.parts if isinstance(part, ToolCall)]
     content = _content([part for part in message.parts if isinstance(part, TextPart | ImagePart)])
     if not calls:
@@ -292,10 +302,17 @@ def _written(message: NeutralMessage) -> list[dict[str, Any]]:
     return [{"role": message.role, "content": content or None, "tool_calls": written}]
 
 
-def _result(result: ToolResult) -> dict[str, Any]:
-    if any(isinstance(part, ImagePart) for part in result.parts):
-        raise Untranslatable("an image in the result of a tool")
-    return {"role": "tool", "tool_call_id": result.id, "content": _content(result.parts)}
+def _results(results: list[ToolResult]) -> list[dict[str, Any]]:
+    """The results of tools; on this wire they are texts, and images follow in a message of the user."""
+    written, shown = list[dict[str, Any]](), list[TextPart | ImagePart]()
+    for result in results:
+        images = [part for part in result.parts if isinstance(part, ImagePart)]
+        texts = [part for part in result.parts if isinstance(part, TextPart)]
+        if images:
+            texts = texts or [TextPart("The result is an image; it follows.")]
+            shown += [TextPart(f"The result of the tool call {result.id}:"), *images]
+        written.append({"role": "tool", "tool_call_id": result.id, "content": _content(texts)})
+    return [*written, {"role": "user", "content": _content(shown)}] if shown else written
 
 
 def _content(parts: Iterable[Part]) -> str | list[dict[str, Any]]:

@@ -32,12 +32,14 @@ from pandora_router.wires.translation import (
     ToolOffer,
     ToolResult,
     Untranslatable,
+    closed,
     conversation,
     limit,
     number,
     offered,
     parts_of,
     refuse_others,
+    required,
     text,
     tool_of,
 )
@@ -125,8 +127,7 @@ class MessagesReader:
             yield from self._started(key, mapping(event.get("content_block")))
         elif kind == "content_block_delta" and key in self._blocks.places:
             delta = mapping(event.get("delta"))
-            more = delta.get("text") or delta.get("partial_json") or delta.get("thinking")
-            if isinstance(more, str) and more:
+            if more := string(delta.get("text") or delta.get("partial_json") or delta.get("thinking")):
                 yield BlockMore(self._blocks.places[key], more)
         elif kind == "content_block_stop":
             yield from self._blocks.close(key)
@@ -147,11 +148,8 @@ class MessagesReader:
     def _started(self, key: str, block: Json) -> Iterable[Event]:
         kind = block.get("type")
         if kind == "tool_use":
-            name, id_ = (
-                text(block.get("name"), "the name of a tool"),
-                text(block.get("id"), "the id of a call"),
-            )
-            yield self._blocks.open(key, "call", id_, name)
+            id_, name = text(block.get("id"), "the id of a call"), block.get("name")
+            yield self._blocks.open(key, "call", id_, text(name, "the name of a tool"))
             whole = orjson.dumps(block["input"]).decode() if block.get("input") else ""
         elif kind in ("text", "thinking"):
             yield self._blocks.open(key, "text" if kind == "text" else "thought")
@@ -185,7 +183,8 @@ class MessagesWriter:
         told = (message for message in request.messages if message.role == "system")
         later = [part.text for message in told for part in message.parts if isinstance(part, TextPart)]
         system = "\n\n".join([request.system, *later] if request.system else later)
-        messages = [_written(message) for message in request.messages if message.role != "system"]
+        written = [_written(message) for message in request.messages if message.role != "system"]
+        messages = [message for message in written if message["content"]]
         if not messages:
             raise Untranslatable("a request without a message")
         body: dict[str, Any] = {"messages": messages, "max_tokens": request.max_output or most}
@@ -195,7 +194,7 @@ class MessagesWriter:
         effort = EFFORTS.get(str(request.effort))
         asked: dict[str, Any] = {"effort": effort} if effort else {}
         if request.shape is not None:
-            asked["format"] = {"type": "json_schema", "schema": request.shape.schema}
+            asked["format"] = {"type": "json_schema", "schema": closed(request.shape.schema)}
         optional = {
             "system": system or None,
             "stream": request.stream or None,
@@ -273,9 +272,8 @@ class MessagesWriter:
         return _event("content_block_start", index=index, content_block=block)
 
     def _delta(self, place: int, more: str) -> bytes:
-        delta = {"type": "text_delta", "text": more}
-        if place in self._calls:
-            delta = {"type": "input_json_delta", "partial_json": more}
+        call = {"type": "input_json_delta", "partial_json": more}
+        delta = call if place in self._calls else {"type": "text_delta", "text": more}
         return _event("content_block_delta", index=self._places[place], delta=delta)
 
 
@@ -348,7 +346,12 @@ def _image_written(image: ImagePart) -> dict[str, Any]:
 
 def _written(message: NeutralMessage) -> dict[str, Any]:
     role = "assistant" if message.role == "assistant" else "user"
-    return {"role": role, "content": [_part_written(part) for part in message.parts]}
+    return {"role": role, "content": _content(message.parts)}
+
+
+def _content(parts: Iterable[Part]) -> list[dict[str, Any]]:
+    """The parts, without texts of white space, which Anthropic refuses."""
+    return [_part_written(part) for part in parts if not isinstance(part, TextPart) or part.text.strip()]
 
 
 def _part_written(part: Part) -> dict[str, Any]:
@@ -363,13 +366,13 @@ def _part_written(part: Part) -> dict[str, Any]:
                 raise Untranslatable("a tool call whose arguments are no JSON object, or with an odd id")
             return {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments}
         case ToolResult():
-            content = [_part_written(one) for one in part.parts]
             error = {"is_error": True} if part.error else {}
-            return {"type": "tool_result", "tool_use_id": part.id, "content": content, **error}
+            return {"type": "tool_result", "tool_use_id": part.id, "content": _content(part.parts), **error}
 
 
 def _tool_written(tool: ToolOffer) -> dict[str, Any]:
-    written = {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
+    schema = closed(tool.schema) if tool.strict else tool.schema
+    written = {"name": tool.name, "description": tool.description, "input_schema": schema}
     return written | ({"strict": True} if tool.strict else {})
 
 
@@ -383,16 +386,15 @@ def _choice(choice: Json) -> str:
 
 
 def _choice_written(choice: str, *, parallel: bool) -> dict[str, Any]:
-    kinds: dict[str, dict[str, Any]] = {"required": {"type": "any"}, "none": {"type": "none"}}
-    named = {"type": "tool", "name": choice.removeprefix("tool:")}
-    written = kinds.get(choice, named if choice.startswith("tool:") else {"type": "auto"})
+    written: dict[str, Any] = {"type": "any" if choice == "required" else choice}
+    if choice.startswith("tool:"):
+        written = {"type": "tool", "name": choice.removeprefix("tool:")}
     single = {} if parallel or choice == "none" else {"disable_parallel_tool_use": True}
     return {**written, **single}
 
 
 def _shape(stated: Json) -> AnswerSchema | None:
-    if not stated:
-        return None
-    if stated.get("type") != "json_schema":
+    if stated and stated.get("type") != "json_schema":
         raise Untranslatable(f"the format {str(stated.get('type'))[:40]!r}")
-    return AnswerSchema(mapping(stated.get("schema")))
+    schema = mapping(stated.get("schema"))
+    return AnswerSchema(schema, strict=required(schema)) if stated else None

@@ -181,9 +181,9 @@ class ResponsesWriter:
 
     def __init__(self, about: AnswerAbout) -> None:
         self._about = about
-        self._number = 0
-        self._model = ""
+        self._number, self._model = 0, ""
         self._items: dict[int, dict[str, Any]] = {}
+        self._indices: dict[int, int] = {}
         self._texts: dict[int, list[str]] = {}
         self._open: list[int] = []
         self._usage: Usage | None = None
@@ -257,7 +257,7 @@ class ResponsesWriter:
         else:
             item = {"id": f"msg_{self._about.id}_{index}", "type": "message", "role": "assistant"}
             item |= {"content": [], "status": "in_progress"}
-        self._items[event.place], self._texts[event.place] = item, []
+        self._items[event.place], self._texts[event.place], self._indices[event.place] = item, [], index
         self._open.append(event.place)
         added = self._event("response.output_item.added", output_index=index, item=item)
         if event.kind == "call":
@@ -291,7 +291,7 @@ class ResponsesWriter:
         return ends + self._event(f"response.{status}", response=whole)
 
     def _place(self, place: int) -> dict[str, Any]:
-        item, index = self._items[place], list(self._items).index(place)
+        item, index = self._items[place], self._indices[place]
         where = {"item_id": item["id"], "output_index": index}
         return where | ({"content_index": 0} if item["type"] == "message" else {})
 

@@ -7,6 +7,7 @@ events are passed on unchanged.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -50,6 +51,7 @@ PARTS = {
     "image_url": "images",
     "input_image": "images",
     "image": "images",
+    "computer_screenshot": "images",
     "input_audio": "audio",
     "file": "files",
     "input_file": "files",
@@ -313,8 +315,16 @@ def messages_of(body: Json) -> list[Json]:
 
 
 def kinds_in(items: list[Json]) -> list[str | None]:
-    """The types of all content parts; one that is no text counts as None."""
-    return [string(part.get("type")) for item in items for part in objects(item.get("content"))]
+    """The types of all content parts, also of those in the results of tools; None where there is no type."""
+    parts = [part for item in items for part in (*objects(item.get("content")), *_output_of(item))]
+    parts += [inner for part in parts for inner in objects(part.get("content"))]
+    return [string(part.get("type")) for part in parts]
+
+
+def _output_of(item: Json) -> list[Json]:
+    """The parts of the result of a tool in an input item of the Responses wire."""
+    output = item.get("output")
+    return [output] if isinstance(output, Mapping) else list(objects(output))
 
 
 def texts_of(items: list[Json], roles: tuple[str, ...], kinds: tuple[str, ...] = ("text",)) -> list[str]:

@@ -139,11 +139,45 @@ def test_llama_index(stream):
     solved(asyncio.run(run()))
 
 
-def test_dspy():
+@pytest.mark.parametrize("stream", [False, True])
+def test_dspy(stream):
+    """Predictions of tool calls, which run here, until one has an answer."""
     dspy = pytest.importorskip("dspy")
-    model = dspy.LM("openai/on_messages", api_base=f"{URL}/v1", api_key="none", cache=False)
-    tools = [dspy.Tool(bash).format_as_litellm_function_call()]
-    (answer,) = model("Find the number.", tools=tools)
-    (call,) = answer["tool_calls"]
-    assert call["function"]["name"] == "bash"
-    assert "echo 42" in call["function"]["arguments"]
+
+    class Able(dspy.LM):
+        supports_function_calling = True  # DSPy asks a list of hosted models, which has no specialists
+
+    fields = {
+        "question": (str, dspy.InputField()),
+        "done": (list[str], dspy.InputField()),
+        "tools": (list[dspy.Tool], dspy.InputField()),
+        "answer": (str, dspy.OutputField()),
+        "calls": (dspy.ToolCalls, dspy.OutputField()),
+    }
+
+    class Agent(dspy.Module):
+        def __init__(self):
+            super().__init__()
+            self.step = dspy.Predict(dspy.Signature(fields, "Answer the question with tools."))
+
+        def forward(self, question):
+            done = []
+            for _ in range(5):
+                made = self.step(question=question, done=done, tools=[dspy.Tool(bash)])
+                if not made.calls:
+                    return made
+                done += [bash(**call.args) for call in made.calls.tool_calls]
+            raise AssertionError(done)
+
+    async def streamed():
+        return [part async for part in dspy.streamify(Agent())(question="Find the number.")]
+
+    model = Able("openai/on_messages", api_base=f"{URL}/v1", api_key="none", cache=False)
+    adapter = dspy.ChatAdapter(use_native_function_calling=True, use_json_adapter_fallback=False)
+    with dspy.context(lm=model, adapter=adapter):
+        if stream:
+            parts = asyncio.run(streamed())
+            assert len(parts) > 3
+            solved(parts[-1].answer)
+        else:
+            solved(Agent()(question="Find the number.").answer)

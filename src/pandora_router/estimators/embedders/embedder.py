@@ -230,9 +230,10 @@ class WordVectors:
 
 @dataclass(frozen=True)
 class Joined:
-    """The unit vectors of all parts, concatenated and scaled to length one.
+    """The vectors of all parts, concatenated and scaled to length one.
 
-    The cosine of two such vectors is the mean of the cosines of the parts.
+    The cosine of two such vectors is the mean of the cosines of the parts where these have unit rows. A part
+    with longer or shorter rows (`tfidf.Surface`) counts as much as these are long.
 
     Recent vectors are cached by a hash of the text, since the cheap and the costly estimate embed the same
     prompts.

@@ -1,8 +1,13 @@
-"""TF-IDF with a truncated SVD: words weighted by rarity, reduced to a few directions.
+"""What is fitted on the training prompts: TF-IDF with a truncated SVD, and the surface of a text.
 
+TF-IDF: words weighted by rarity, reduced to a few directions.
 It needs no pretrained weights: vocabulary and directions are fitted on the training prompts. Words that did
 not occur there are ignored; a text without known words is a row of zeros. Terms are words and pairs of words,
 tf = 1 + log(count), idf = 1 + log((1 + N)/(1 + df)) (Salton & Buckley 1988, with the usual smoothing).
+
+The surface is its length, digits, symbols, lines and options, nothing about its meaning. `surface` gives the
+numbers, `Surface` is their part of joined vectors. Two questions of one kind (multiple choice, arithmetic, a
+piece of code) are then nearer to each other than the words that they have in common say.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ from pandora_router.estimators.embedders.embedder import (
     normalised,
 )
 from pandora_router.estimators.states import Saved
-from pandora_router.types import Vector
+from pandora_router.types import Matrix, Vector
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -39,6 +44,19 @@ if TYPE_CHECKING:
 WORD = re.compile(r"\w+|[^\w\s]")
 WIDTH = 128  # directions of TF-IDF beside the word vectors
 _fitted: WeakValueDictionary[str, Joined] = WeakValueDictionary()  # by what each was fitted on
+
+NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+OPTION = re.compile(r"^\s*\(?[A-Za-z][.)]\s", re.MULTILINE)
+PLAIN = re.compile(r"[\x00-\x7f]+")
+ASCII = [chr(code) for code in range(128)]
+DIGITS = "".join(filter(str.isdigit, ASCII)).encode()
+CAPITALS = "".join(filter(str.isupper, ASCII)).encode()
+WRITTEN = "".join(one for one in ASCII if one.isalnum() or one.isspace()).encode()
+
+SURFACE = 20
+"""Numbers that describe a text."""
+MOST = 2.0
+"""Standard deviations beyond which a text counts as no more unusual."""
 
 
 @dataclass(frozen=True)
@@ -166,14 +184,100 @@ def _weights(bags: Iterable[Counter[str]], column: dict[str, int], idf: Vector) 
     return csr_array((values, where, np.asarray(starts)), shape=(len(starts) - 1, len(idf)))
 
 
+def surface(texts: Sequence[str]) -> Matrix:
+    """Features (texts, SURFACE) of each text; finite for every text, including the empty one."""
+    return np.asarray([of_text(text) for text in texts], dtype=np.float64).reshape(len(texts), SURFACE)
+
+
+def of_text(text: str) -> list[float]:
+    """The features (SURFACE,) of one text."""
+    size, words, lines = len(text) + 1, text.split(), text.split("\n")
+    numbers = NUMBER.findall(text)
+    longest = max((len(number) for number in numbers), default=0)
+    digits, capitals, marks, foreign = characters(text)
+    counts = (text.count(mark) for mark in "?$\\=,(+")
+    return [
+        float(np.log(size)),
+        float(np.log1p(len(words))),
+        float(np.log1p(len(lines))),
+        size / (len(words) + 1),
+        digits / size,
+        capitals / size,
+        marks / size,
+        foreign / size,
+        len(set(words)) / (len(words) + 1),
+        float(np.log1p(len(numbers))),
+        float(longest),
+        float(np.log1p(len(OPTION.findall(text)))),
+        len(lines[-1]) / size,
+        *(float(np.log1p(count)) for count in counts),
+    ]
+
+
+def characters(text: str) -> tuple[int, int, int, int]:
+    """Counts of digits, capitals, symbols (neither letter, digit nor space) and characters beyond ASCII.
+
+    ASCII characters are counted by deleting bytes, which is many times faster than a loop over characters.
+    """
+    plain = text.encode("ascii", "ignore")
+    rest = "" if len(plain) == len(text) else PLAIN.sub("", text)
+    return (
+        len(plain) - len(plain.translate(None, DIGITS)) + sum(map(str.isdigit, rest)),
+        len(plain) - len(plain.translate(None, CAPITALS)) + sum(map(str.isupper, rest)),
+        len(plain.translate(None, WRITTEN))
+        + sum(1 for character in rest if not (character.isalnum() or character.isspace())),
+        len(rest),
+    )
+
+
+@dataclass(frozen=True)
+class Surface:
+    """The surface of texts as a part of joined vectors: standardised on known prompts, within `MOST`.
+
+    Rows have a mean square length of about one on those prompts, so that beside unit rows this part counts as
+    much as another; a text that is more unusual has a longer row.
+    """
+
+    centre: Vector = field(repr=False)
+    spread: Vector = field(repr=False)
+    name: str = "surface"
+
+    @classmethod
+    def fit(cls, texts: Sequence[str]) -> Surface:
+        """Mean and standard deviation of each number over the texts."""
+        raw = surface(checked_texts(texts))
+        centre, spread = raw.mean(axis=0), raw.std(axis=0) + 1e-9
+        return cls(centre, spread, _name(centre, spread))
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """The standardised surface of each text (texts, SURFACE), divided by the root of their number."""
+        scaled = (surface(checked_texts(texts)) - self.centre) / self.spread
+        rows: Vectors = (np.clip(scaled, -MOST, MOST) / np.sqrt(SURFACE)).astype(np.float32)
+        return rows
+
+    def state(self) -> Saved:
+        """The state to save; `from_state` restores it."""
+        return Saved("surface", {"name": self.name}, {"centre": self.centre, "spread": self.spread})
+
+    @classmethod
+    def from_state(cls, saved: Saved) -> Surface:
+        """Restore it from its `state`."""
+        arrays = saved.of_kind("surface").arrays
+        return cls(arrays["centre"], arrays["spread"], str(saved.settings["name"]))
+
+
+def _name(centre: Vector, spread: Vector) -> str:
+    return f"surface-{hashlib.sha256(centre.tobytes() + spread.tobytes()).hexdigest()[:12]}"
+
+
 def fitted_embedder(prompts: Sequence[str], *, width: int = WIDTH, most: int = SAMPLE) -> Embedder:
-    """The default for fitting: word vectors joined with TF-IDF; word vectors alone if prompts are too few.
+    """The default for fitting: word vectors, TF-IDF and surface; word vectors alone with too few prompts.
 
-    TF-IDF is fitted on a sample of `most` prompts if there are more (`data.splits.sample`).
+    TF-IDF and surface are fitted on a sample of `most` prompts if there are more (`data.splits.sample`).
 
-    Word vectors know the meaning of words, TF-IDF the wording of the training prompts. Neither alone is best
-    on all data sets; together they are within noise of the best on each
-    (docs/decisions/0010-default-embedder.md).
+    Word vectors know the meaning of words, TF-IDF the wording of the training prompts
+    (docs/decisions/0010-default-embedder.md), and the surface how a task is put: its length, numbers, code,
+    options (docs/decisions/0720-the-surface-of-a-prompt.md).
     Returns the same object for the same prompts while an earlier one is still in use.
     """
     prompts = [prompts[i] for i in sample(prompts, most).tolist()]
@@ -184,7 +288,8 @@ def fitted_embedder(prompts: Sequence[str], *, width: int = WIDTH, most: int = S
     if cached is not None:
         return cached
     try:
-        embedder = Joined((default_embedder(), TfidfSvd.fit(prompts, width=width)))
+        parts = default_embedder(), TfidfSvd.fit(prompts, width=width), Surface.fit(prompts)
+        embedder = Joined(parts)
     except UsageError:
         return default_embedder()
     _fitted[mark.hexdigest()] = embedder

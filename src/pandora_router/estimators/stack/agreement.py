@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pandora_router.estimators.stack.features import NUMBER, WORD
+from pandora_router.estimators.embedders.tfidf import NUMBER
+from pandora_router.estimators.stack.features import WORD
 from pandora_router.types import Contexts, Matrix
 
 LETTER = re.compile(r"\(([A-J])\)|\b(?:answer|option|choice)\W+(?:is\W+)?(?:option\W+)?([A-J])\b")

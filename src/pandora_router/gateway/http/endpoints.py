@@ -12,8 +12,8 @@ import functools
 import os
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -30,7 +30,7 @@ from pandora_router.store import accounts, auctions, log, versions
 from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Feedback, Key
 from pandora_router.transport.asgi import Receive, Refused, Reply, Scope, read_body
-from pandora_router.wires.known import BY_NAME
+from pandora_router.wires.known import BY_NAME, BY_PATH
 from pandora_router.wires.wire import Wire
 
 if TYPE_CHECKING:
@@ -47,67 +47,101 @@ LATEST = 253_402_300_799.0
 """The last second of the year 9999: a later time of an observation is a mistake."""
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 _ADDRESS = re.compile(r"https?://\S+")
-_STORED = re.compile(
-    r"(GET|DELETE) /v1/responses/[\w.-]{1,100}(/input_items)?|POST /v1/responses/[\w.-]{1,100}/cancel"
-)
-"""Calls about a stored response."""
 NO_WEBSOCKET = "No websockets are served here: POST /v1/responses with `stream: true` instead."
 
 
+@dataclass(frozen=True)
+class EndpointCall:
+    """A request to an endpoint. `key` is that of the client, where the endpoint asks for one."""
+
+    gateway: Gateway
+    scope: Scope
+    headers: Mapping[str, str]
+    receive: Receive
+    key: Key | None = None
+
+    @property
+    def last(self) -> str:
+        """The part of the path after the last slash."""
+        return str(self.scope["path"]).rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True)
+class Route:
+    """An endpoint: its methods and its path as regular expressions, what answers, whether it needs a key.
+
+    One without `keyed` asks for a key itself, or answers without.
+    """
+
+    methods: str
+    path: str
+    answer: Callable[[EndpointCall], Awaitable[Reply]]
+    keyed: bool = True
+
+
 async def answer(gateway: Gateway, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Reply:
-    """Answer a request to one of these endpoints; raises `Refused`."""
-    method, path = scope["method"], scope["path"]
-    if path == "/healthz":
-        return Reply(b'{"status":"ok"}')
-    if method in ("GET", "HEAD") and path == "/" and _browses(headers) and DASHBOARD in gateway.mounted:
+    """Answer a request by the first of `ROUTES` that fits; raises `Refused`."""
+    call = EndpointCall(gateway, scope, headers, receive)
+    fitting = (one for one in _routes(scope["path"]) if re.fullmatch(one.methods, scope["method"]))
+    route = next(fitting, None)
+    if route is None or route.keyed:
+        call = replace(call, key=await _key(gateway, headers))
+    return await (_not_served if route is None else route.answer)(call)
+
+
+def _routes(path: str) -> list[Route]:
+    return [route for route in ROUTES if re.fullmatch(route.path, path)]
+
+
+async def _not_served(call: EndpointCall) -> Reply:
+    method, path = call.scope["method"], call.scope["path"]
+    known = path in BY_PATH or bool(_routes(path))
+    code = "" if known else "not_found"
+    raise Refused(405 if known else 404, f"{method} {path[:200]} is not served here.", code)
+
+
+async def _alive(call: EndpointCall) -> Reply:
+    return Reply(b'{"status":"ok"}')
+
+
+async def _front(call: EndpointCall) -> Reply:
+    """The dashboard for a browser; Claude Code asks with HEAD whether anybody is there."""
+    if _browses(call.headers) and DASHBOARD in call.gateway.mounted:
         return Reply(b"", 303, headers={"location": DASHBOARD})
-    if (method, path) == ("HEAD", "/"):  # Claude Code asks whether anybody is there
+    if call.scope["method"] == "HEAD":
         return Reply(b"")
-    if (method, path) == ("GET", "/v1/responses") and "sec-websocket-key" in headers:
+    await _key(call.gateway, call.headers)
+    raise Refused(404, "GET / is not served here.", "not_found")
+
+
+async def _websocket(call: EndpointCall) -> Reply:
+    if "sec-websocket-key" in call.headers:
         raise Refused(426, NO_WEBSOCKET, "upgrade_required", {"upgrade": "HTTP/1.1"})
-    if (method, path) == ("GET", "/openapi.json"):
-        known = not gateway.site.settings.keys or await _shown(gateway, headers) is not None
-        return Reply(orjson.dumps(openapi.document(gateway.site.models() if known else ())))
-    if (method, path) == ("GET", "/readyz"):
-        reader = await _shown(gateway, headers)
-        return await _ready(
-            gateway, named=not gateway.site.settings.keys or (reader is not None and reader.admin)
-        )
-    if path in PASSED_ON and method == "POST":
-        return await passed_on(gateway, path, headers, receive)
-    if _STORED.fullmatch(f"{method} {path}"):
-        return await stored_response(gateway, method, path, scope["query_string"], headers)
-    asking = await _key(gateway, headers)
-    key = None if asking is None else asking.id
-    if (method, path) == ("GET", "/metrics"):
-        if asking is not None and not asking.admin:
-            raise Refused(403, ADMIN, "not_allowed")
-        return Reply(await telemetry.metrics(gateway), kind="text/plain; version=0.0.4; charset=utf-8")
-    if (method, path) == ("GET", "/v1/models"):
-        return _models(gateway)
-    if method == "GET" and path.startswith("/v1/models/"):
-        return _model_named(gateway, path.removeprefix("/v1/models/"))
-    if (method, path) == ("POST", "/v1/routing/decision"):
-        await admitted(gateway, headers, time.time())
-        return await _decide(gateway, scope, headers, receive)
-    if method == "GET" and path.startswith("/v1/routing/decisions/"):
-        return Reply(orjson.dumps(await recorded(gateway, path.rsplit("/", 1)[-1], key)))
-    if (method, path) == ("POST", "/v1/feedback"):
-        return await _feedback(gateway, headers, receive, key)
-    known = path in KNOWN
-    raise Refused(
-        405 if known else 404, f"{method} {path[:200]} is not served here.", "not_found" if not known else ""
+    await _key(call.gateway, call.headers)
+    return await _not_served(call)
+
+
+async def _openapi(call: EndpointCall) -> Reply:
+    site = call.gateway.site
+    known = not site.settings.keys or await _shown(call.gateway, call.headers) is not None
+    return Reply(orjson.dumps(openapi.document(site.models() if known else ())))
+
+
+async def _passed(call: EndpointCall) -> Reply:
+    return await passed_on(call.gateway, call.scope["path"], call.headers, call.receive)
+
+
+async def _stored(call: EndpointCall) -> Reply:
+    scope = call.scope
+    return await stored_response(
+        call.gateway, scope["method"], scope["path"], scope["query_string"], call.headers
     )
 
 
-KNOWN = frozenset(
-    {
-        "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
-        "/v1/responses/input_tokens", "/v1/responses/compact", "/v1/embeddings", "/v1/models",
-        "/v1/routing/decision", "/v1/feedback", "/readyz", "/metrics",
-        "/openapi.json",
-    }
-)  # fmt: skip
+async def _metrics(call: EndpointCall) -> Reply:
+    if call.key is not None and not call.key.admin:
+        raise Refused(403, ADMIN, "not_allowed")
+    return Reply(await telemetry.metrics(call.gateway), kind="text/plain; version=0.0.4; charset=utf-8")
 
 
 async def _key(gateway: Gateway, headers: Mapping[str, str]) -> Key | None:
@@ -132,8 +166,11 @@ def _browses(headers: Mapping[str, str]) -> bool:
     return "text/html" in headers.get("accept", "")
 
 
-async def _ready(gateway: Gateway, *, named: bool) -> Reply:
-    """Whether requests can be answered; `named`: also the artifact and the circuit of each specialist."""
+async def _ready(call: EndpointCall) -> Reply:
+    """Whether requests can be answered; for holders of an admin key the artifact and circuits as well."""
+    gateway = call.gateway
+    reader = await _shown(gateway, call.headers)
+    named = not gateway.site.settings.keys or (reader is not None and reader.admin)
     site = gateway.site
     try:
         await gateway.store.run(lambda open_: open_.rows("SELECT 1"), short=True)
@@ -156,13 +193,14 @@ async def _ready(gateway: Gateway, *, named: bool) -> Reply:
     return Reply(orjson.dumps(state), 200 if ready else 503)
 
 
-def _models(gateway: Gateway) -> Reply:
-    data = [_model(gateway, name) for name in gateway.site.models()]
+async def _models(call: EndpointCall) -> Reply:
+    data = [_model(call.gateway, name) for name in call.gateway.site.models()]
     return Reply(orjson.dumps({"object": "list", "data": data}))
 
 
-def _model_named(gateway: Gateway, name: str) -> Reply:
+async def _model_named(call: EndpointCall) -> Reply:
     """One name that clients may use, also one that an alias explains; raises `Refused` (404)."""
+    gateway, name = call.gateway, call.scope["path"].removeprefix("/v1/models/")
     try:
         gateway.site.profile(gateway.site.meant(name))
     except UsageError as error:
@@ -195,10 +233,12 @@ def _wire(scope: Scope, headers: Mapping[str, str], body: object) -> Wire:
     return BY_NAME["messages" if "system" in members or "anthropic-version" in headers else "chat"]
 
 
-async def _decide(gateway: Gateway, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Reply:
+async def _decide(call: EndpointCall) -> Reply:
     """Decide for a request of any wire (see `_wire`); no specialist is called."""
-    body = await read_body(receive, gateway.site.settings.largest_request, gateway.site.settings.patience)
-    wire = _wire(scope, headers, read_object(body))
+    gateway, headers, settings = call.gateway, call.headers, call.gateway.site.settings
+    await admitted(gateway, headers, time.time())
+    body = await read_body(call.receive, settings.largest_request, settings.patience)
+    wire = _wire(call.scope, headers, read_object(body))
     return Reply(orjson.dumps(await decided(gateway, wire, headers, body)))
 
 
@@ -223,6 +263,11 @@ async def decided(gateway: Gateway, wire: Wire, headers: Mapping[str, str], body
     }
 
 
+async def _recorded(call: EndpointCall) -> Reply:
+    key = None if call.key is None else call.key.id
+    return Reply(orjson.dumps(await recorded(call.gateway, call.last, key)))
+
+
 async def recorded(gateway: Gateway, id_: str, key: str | None) -> dict[str, Any]:
     """A decision of the log that the API key `key` may read, None for any. Raises `Refused` with 404."""
     if not _ID.fullmatch(id_):
@@ -236,9 +281,11 @@ async def recorded(gateway: Gateway, id_: str, key: str | None) -> dict[str, Any
     return dict(row)
 
 
-async def _feedback(gateway: Gateway, headers: Mapping[str, str], receive: Receive, key: str | None) -> Reply:
+async def _feedback(call: EndpointCall) -> Reply:
     """Append feedback: {decision_id, reward} or {decision_id, metric, value}, source, observed_at, scope."""
-    body = read_object(await read_body(receive, SMALL, gateway.site.settings.patience))
+    gateway, headers = call.gateway, call.headers
+    key = None if call.key is None else call.key.id
+    body = read_object(await read_body(call.receive, SMALL, gateway.site.settings.patience))
     feedback = _read_feedback(body, headers.get("idempotency-key"))
     session = body.get("scope") == "session"
     judge = await gateway.store.run(functools.partial(_settles, secret=secret_of(headers)), short=True)
@@ -314,3 +361,23 @@ def _read_feedback(body: Any, idempotency: str | None) -> Feedback:
 
 def _number(value: object, most: float) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= most
+
+
+STORED = r"/v1/responses/[\w.-]{1,100}"
+ROUTES = (
+    Route(".*", "/healthz", _alive, keyed=False),
+    Route("GET|HEAD", "/", _front, keyed=False),
+    Route("GET", "/openapi.json", _openapi, keyed=False),
+    Route("GET", "/readyz", _ready, keyed=False),
+    Route("GET", "/metrics", _metrics),
+    Route("GET", "/v1/models", _models),
+    Route("GET", "/v1/models/.*", _model_named),
+    *(Route("POST", path, _passed, keyed=False) for path in PASSED_ON),
+    Route("GET", "/v1/responses", _websocket, keyed=False),
+    Route("GET|DELETE", f"{STORED}(/input_items)?", _stored, keyed=False),
+    Route("POST", f"{STORED}/cancel", _stored, keyed=False),
+    Route("POST", "/v1/routing/decision", _decide),
+    Route("GET", "/v1/routing/decisions/.*", _recorded),
+    Route("POST", "/v1/feedback", _feedback),
+)
+"""All endpoints other than the wires; of several that fit a request the first one answers."""

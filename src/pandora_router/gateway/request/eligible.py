@@ -25,6 +25,8 @@ from pandora_router.wires.events import parsed as parsed_object
 from pandora_router.wires.json_text import mapping, unambiguous
 from pandora_router.wires.wire import Turn
 
+COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+"""How a body begins that gzip or zstd made."""
 OURS = "x-pandora-"
 SAID = ("allow", "deny", "kind", "max-fee", "router", "session")
 """Names that a request may use after the prefix `OURS`."""
@@ -232,7 +234,9 @@ def unsupported(needs: frozenset[str], status: int, reply: bytes) -> frozenset[s
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """The JSON object in a body; raises `Refused` with status 400 if there is none."""
+    """The JSON object in a body; raises `Refused` with status 400, or 415 for a body that is compressed."""
+    if body.startswith(COMPRESSED):
+        raise Refused(415, "The body is compressed: send it without Content-Encoding.", "compressed_body")
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError as error:
