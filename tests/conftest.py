@@ -32,6 +32,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 
 # files that fit whole routers, most of a minute together; single tests carry the marker themselves
 SLOW = {
+    "test_bidding_cli.py",
     "test_bidding_slow.py",
     "test_default_sets.py",
     "test_demo.py",
