@@ -342,7 +342,7 @@ def test_operations_wait_for_a_server_that_restarts(
             stop.set()
             return [one for each in await asyncio.gather(*clients) for one in each]
 
-        done = asyncio.run(main())
+        done = uvloop.run(main())
         assert [one for one in done if not isinstance(one, str)] == []
         rows = store.submit(lambda open_: open_.rows("SELECT id, cost, status FROM decisions")).result()
         assert sorted(rows) == sorted((str(id_), 3, "ok") for id_ in done)
