@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tools.pages import put
+from tools.pages import USUAL, put
 
 from benchmarks import learn_stream, learn_trials
 from benchmarks.folders import DATA
@@ -230,6 +230,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=CACHE / "learn", help="where finished seeds are kept")
     parser.add_argument("--scenarios", type=int, default=len(SCENARIOS), help="so many of them")
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--part", default=USUAL, help="part of the page")
     asked = parser.parse_args()
     with ProcessPoolExecutor(asked.processes) as pool:
         made = list(pool.map(functools.partial(of_table, asked=asked), asked.tables))
@@ -243,7 +244,7 @@ def main() -> None:
     text += "\n" + "\n".join([*learn_trials.HEAD, *trials])
     print(text)
     if asked.page is not None:
-        put(text, asked.page)
+        put(text, asked.page, asked.part)
 
 
 if __name__ == "__main__":

@@ -182,7 +182,7 @@ class _Learner:
                 continue
             d = difference(float(self.reward[i, column]), picked, DELTA, q_a, q_b)
             self.evidence = self.evidence.after(d, bound)
-            ends = verdict(self.evidence, "veto", self.least)
+            ends = verdict(self.evidence, "veto")
             if ends == "go on":
                 continue
             if ends == "promote":
@@ -206,7 +206,7 @@ class _Learner:
         if self.least is None:
             self.serving = made
         elif self.candidate is None:
-            self.candidate, self.evidence, self.waiting = made, Evidence.start(), []
+            self.candidate, self.evidence, self.waiting = made, Evidence.start(self.least), []
 
 
 def rival(stream: Stream, adapter: str, python: Path) -> Outcome:

@@ -87,7 +87,7 @@ def ends(d: NDArray[Any], bound: float) -> tuple[int, bool]:
     mean = cut.cumsum() / count
     error = np.sqrt(np.maximum((cut**2).cumsum() - count * mean**2, 0.0) / np.maximum(count - 1, 1) / count)
     dropped, proven = _first(worse >= CERTAIN), _first(better >= CERTAIN)
-    unless = _first((count >= LEAST) & (mean >= -error))
+    unless = _first((count == LEAST) & (mean >= -error))
     by_proof = proven + 1 if proven < dropped else 0
     return by_proof, min(proven, unless) < dropped
 

@@ -73,7 +73,8 @@ def without_scores(asked: argparse.Namespace) -> str:
             values = 1e3 * np.array([one[way] for one in found])
             error = values.std(axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else (0.0, 0.0)
             pairs = zip(values.mean(axis=0), error, strict=True)
-            cells.append(", ".join(f"{mean:+.1f} ({doubt:.1f})" for mean, doubt in pairs))
+            shown = [f"{mean:+.1f}" + (f" ({doubt:.1f})" if len(values) > 1 else "") for mean, doubt in pairs]
+            cells.append(", ".join(shown))
         lines.append(f"| {name} | {len(newcomers)} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)
     head = f"{asked.scored:,} scored prompts, {asked.requests:,} requests, {asked.seeds} seeds.\n\n"

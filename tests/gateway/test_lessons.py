@@ -15,6 +15,7 @@ from pandora_router import Never, Router
 from pandora_router.config.gateway import ServePlan
 from pandora_router.errors import UsageError
 from pandora_router.gateway.lessons import Lessons
+from pandora_router.prices import Tariff
 from pandora_router.store.money import dollars
 from tests.gateway.conftest import Running, Serve
 from tests.gateway.stub import Stub
@@ -39,7 +40,8 @@ def eager(router: Router, budget: float = 5.0) -> Lessons:
 
 
 def start(serve: Serve, stub: Stub, router: Router, lessons: Lessons | None) -> Running:
-    running = serve(*stubbed(stub, router), router=router)
+    prices = Tariff(1.0, 10.0, cached_in=0.1)  # as in the books of the stub
+    running = serve(*(replace(one, prices=prices) for one in stubbed(stub, router)), router=router)
     running.gateway.install(replace(running.gateway.site, lessons=lessons, hash="with lessons"))
     return running
 
@@ -53,8 +55,9 @@ def test_what_was_asked_for_its_lesson_is_in_the_log_with_what_it_cost(
 ) -> None:
     lessons = eager(router)
     gateway = start(serve, stub, router, lessons)
-    for prompt in TABLE.prompts[:60]:
-        asked(gateway, prompt)
+    ids = {asked(gateway, prompt)[0]["x-pandora-decision-id"]: prompt for prompt in TABLE.prompts[:60]}
+    lessons_of = {ids[id_] for (id_,) in gateway.rows("SELECT id FROM decisions WHERE mode = 'explore'")}
+    charged = sum(bill.nanodollars for bill in stub.log if bill.prompt in lessons_of)
     rows = gateway.rows("SELECT mode, asked, proposed, propensity, randomised, cost, detail FROM decisions")
     explore = [row for row in rows if row[0] == "explore"]
     tossed = [row for row in rows if row[0] == "route" and row[4]]
@@ -69,7 +72,7 @@ def test_what_was_asked_for_its_lesson_is_in_the_log_with_what_it_cost(
         assert lesson["worth"] > lesson["loss"] > 0.0
     asyncio.run(lessons.refresh(gateway.gateway.store, time.time()))
     assert lessons.left == pytest.approx(5.0 - dollars(sum(row[5] for row in explore)), abs=1e-12)
-    assert sum(row[5] for row in explore) > 0
+    assert sum(row[5] for row in explore) == charged > 0  # by the books of the provider
     assert lessons.ratings == 0.0  # nobody rated anything: nothing is explored from now on
     for prompt in TABLE.prompts[60:80]:
         asked(gateway, prompt)

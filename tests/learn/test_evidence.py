@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -111,13 +112,23 @@ def test_verdicts() -> None:
         return Evidence(rated, total, squares, tuple(logs[0]), tuple(logs[1]))
 
     assert verdict(Evidence.start(), "veto") == "go on"
-    assert verdict(trial(1999, 0.0, 500.0), "veto") == "go on"
-    assert verdict(trial(2000, 0.0, 500.0), "veto") == "promote"
-    assert verdict(trial(2000, 0.0, 500.0), "proof") == "go on"
-    assert verdict(trial(2000, -60.0, 500.0), "veto") == "go on"  # mean -.03, standard error .011
-    assert verdict(trial(2000, -24.0, 500.0), "veto") == "go on"  # mean -.012
-    assert verdict(trial(2000, -20.0, 500.0), "veto") == "promote"  # mean -.010: within one standard error
-    assert verdict(trial(100, 0.0, 25.0), "veto", least=100) == "promote"
+    assert verdict(trial(1998, 0.0, 500.0).after(0.0), "veto") == "go on"
+    asked = trial(1999, 0.0, 500.0).after(0.0)
+    assert verdict(asked, "veto") == "promote"
+    assert verdict(asked, "proof") == "go on"
+    assert verdict(trial(1999, -60.0, 500.0).after(0.0), "veto") == "go on"  # mean -.03, standard error .011
+    vetoed = trial(1999, -24.0, 500.0).after(0.0)  # mean -.012
+    assert verdict(vetoed, "veto") == "go on"
+    near = trial(1999, -20.0, 500.0).after(0.0)  # mean -.010: within one standard error
+    assert verdict(near, "veto") == "promote"
+    for _ in range(3):
+        vetoed = Evidence.from_dict(json.loads(json.dumps(vetoed.after(0.7).to_dict())))
+    assert vetoed.mean > -vetoed.standard_error
+    assert verdict(vetoed, "veto") == "go on"  # the mean is asked once
+    few = trial(99, 0.0, 25.0)
+    assert verdict(replace(few, least=100).after(0.0), "veto") == "promote"
+    older = {key: near.to_dict()[key] for key in ("rated", "total", "squares", "for", "against")}
+    assert verdict(Evidence.from_dict(older), "veto") == "promote"
     assert verdict(trial(50, 20.0, 25.0, promote=21.0), "proof") == "promote"
     assert verdict(trial(5000, -60.0, 500.0, drop=21.0), "veto") == "drop"
 

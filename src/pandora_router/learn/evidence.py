@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -57,7 +57,8 @@ class Evidence:
     """A running trial. `after` returns the state after one more rated disagreement.
 
     rated: number of D so far. total, squares: sums of D and of D^2. for_, against: logarithm of the wealth of
-    each bet on "B is better" and on "B is worse".
+    each bet on "B is better" and on "B is worse". least: the number of D at which the mean is asked for a
+    veto. vetoed: its answer, None before that.
 
     >>> trial = Evidence.start().after(0.5).after(-0.25)
     >>> trial.rated, trial.mean
@@ -69,11 +70,13 @@ class Evidence:
     squares: float
     for_: tuple[float, ...]
     against: tuple[float, ...]
+    least: int = LEAST
+    vetoed: bool | None = None
 
     @classmethod
-    def start(cls) -> Evidence:
+    def start(cls, least: int = LEAST) -> Evidence:
         """The state before any answer was rated: evidence 1 on both sides."""
-        return cls(0, 0.0, 0.0, (0.0,) * len(GRID), (0.0,) * len(GRID))
+        return cls(0, 0.0, 0.0, (0.0,) * len(GRID), (0.0,) * len(GRID), least)
 
     def after(self, d: float, bound: float = 2.0) -> Evidence:
         """The state after the difference `d`; `bound` is known before the answer, as by `largest(delta)`.
@@ -90,13 +93,16 @@ class Evidence:
             )
         cut = min(max(d, -bound), bound)
         bets = [bet / bound for bet in GRID]
-        return Evidence(
+        made = Evidence(
             self.rated + 1,
             self.total + cut,
             self.squares + cut * cut,
             tuple(wealth + math.log1p(bet * cut) for wealth, bet in zip(self.for_, bets, strict=True)),
             tuple(wealth + math.log1p(-bet * cut) for wealth, bet in zip(self.against, bets, strict=True)),
+            self.least,
+            self.vetoed,
         )
+        return made if made.rated != self.least else replace(made, vetoed=made.mean < -made.standard_error)
 
     @property
     def mean(self) -> float:
@@ -129,6 +135,8 @@ class Evidence:
             "squares": self.squares,
             "for": list(self.for_),
             "against": list(self.against),
+            "least": self.least,
+            "vetoed": self.vetoed,
         }
 
     @classmethod
@@ -142,7 +150,11 @@ class Evidence:
                 came=f"{len(for_)} and {len(against)}",
                 do="End this trial and start another: its state is of another version.",
             )
-        return cls(int(state["rated"]), float(state["total"]), float(state["squares"]), for_, against)
+        sums = int(state["rated"]), float(state["total"]), float(state["squares"])
+        made = cls(*sums, for_, against, int(state.get("least", LEAST)), state.get("vetoed"))
+        if made.vetoed is None and made.rated >= made.least:  # written before the answer was kept
+            return replace(made, vetoed=made.mean < -made.standard_error)
+        return made
 
 
 def difference(reward: float, picked_b: bool, delta: float, q_a: float, q_b: float) -> float:
@@ -246,20 +258,20 @@ def allowance(ratings: Mapping[str | None, int], per_key: float) -> int:
     return low
 
 
-def verdict(evidence: Evidence, rule: Rule, least: int = LEAST) -> Verdict:
+def verdict(evidence: Evidence, rule: Rule) -> Verdict:
     """What to do with the candidate now.
 
-    Either rule drops it once the evidence against it reaches `CERTAIN`. "proof" promotes it once the evidence
-    for it does. "veto" promotes it after `least` rated disagreements, or once it is proven, unless the mean
-    difference is below minus one standard error: it gives up the guarantee against a slightly worse candidate
-    for the sake of most of what there is to learn.
+    Either rule drops it once the evidence against it reaches `CERTAIN`, and promotes it once the evidence for
+    it does. "veto" also promotes it at `evidence.least` rated disagreements, unless the mean difference is
+    below minus one standard error there: it gives up the guarantee against a slightly worse candidate for the
+    sake of most of what there is to learn. The mean is asked once, and a candidate that was vetoed has to be
+    proven: a mean that is read again and again crosses any line by chance.
     """
     if evidence.drop >= CERTAIN:
         return "drop"
     if evidence.promote >= CERTAIN:
         return "promote"
-    vetoed = evidence.mean < -evidence.standard_error
-    return "promote" if rule == "veto" and evidence.rated >= least and not vetoed else "go on"
+    return "promote" if rule == "veto" and evidence.vetoed is False else "go on"
 
 
 def _mean_wealth(logs: tuple[float, ...]) -> float:
