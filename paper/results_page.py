@@ -121,6 +121,8 @@ def _missing(found: Sequence[Results], asked: Sequence[Experiment]) -> str:
         if 0 < done.get(one.name, 0) < len(one.seeds)
     ]
     words = f" Not run to the end with the present default: {', '.join(none)}." if none else ""
+    if found and max(done.values()) == 1:
+        words += " With one split nobody knows the spread over splits: there are no stars."
     return words + (f" Splits that are missing: {', '.join(some)}." if some else "")
 
 

@@ -30,18 +30,22 @@ settings.register_profile("deep", deadline=None, max_examples=1000, suppress_hea
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "local"))
 
 
-# files whose tests mostly take more than five seconds each; single tests carry the marker themselves
+# files that fit whole routers, most of a minute together; single tests carry the marker themselves
 SLOW = {
     "test_bidding_slow.py",
+    "test_default_sets.py",
     "test_demo.py",
     "test_evaluate.py",
     "test_exit_codes.py",
     "test_kernel_cache.py",
+    "test_latency.py",
     "test_market_slow.py",
     "test_page.py",
     "test_ray.py",
     "test_resumed_fit.py",
     "test_runners.py",
+    "test_sampled_fit.py",
+    "test_stream.py",
     "test_transformer.py",
     "test_tuned_router.py",
 }

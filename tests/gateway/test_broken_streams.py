@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -93,6 +94,12 @@ def interleaved(stream: Stream, rng: random.Random) -> Stream:
     return tuple(zip((frame for frame, _ in steps), itertools.accumulate(n for _, n in steps), strict=True))
 
 
+def unnumbered(stream: Stream) -> Stream:
+    """The same events, with all tool calls of the chat wire numbered 0, as by some providers."""
+    number = re.compile(rb'(?<="tool_calls": \[\{"index": )\d+')
+    return tuple((number.sub(b"0", frame), done) for frame, done in stream)
+
+
 def littered(stream: Stream, rubbish: list[bytes], rng: random.Random) -> Stream:
     """The same events with rubbish between them."""
     made = list(stream)
@@ -129,7 +136,7 @@ class Case:
     def fault(self) -> Fault:
         def rewrite(stream: Stream) -> Stream:
             rng = random.Random(self.seed)
-            stream = interleaved(stream, rng) if rng.random() < 0.7 else stream
+            stream = interleaved(stream, rng) if rng.random() < 0.7 else unnumbered(stream)
             rubbish = rng.choices(HARMLESS, k=rng.randint(0, 4))
             rubbish += rng.choices(HARMFUL, k=rng.randint(1, 2)) if self.kind == "harmed" else []
             stream = littered(stream, rubbish, rng)

@@ -22,7 +22,7 @@ from pandora_router.bidding.wire import bidder_key
 from pandora_router.boxes import Independent
 from pandora_router.config.gateway import ServePlan
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.gateway.request.auction_choice import SpokenReply
+from pandora_router.gateway.providers.backend import SpokenReply
 from pandora_router.store import accounts, auctions
 from pandora_router.wires.events import Frames, data_of
 from pandora_router.wires.known import BY_NAME

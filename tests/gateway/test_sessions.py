@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import urllib.request
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pandora_router.config.gateway import mount_dashboard
 from pandora_router.prices import Tariff
 from pandora_router.router import Router
 from pandora_router.router.conversation import in_conversation, prefix_costs, sentence
@@ -16,6 +20,7 @@ from pandora_router.store.rows import Session
 from tests.gateway.conftest import Running, Serve, backend
 from tests.gateway.stub import CACHED, OUTPUT, READ, Stub
 from tests.gateway.test_wires import post
+from tests.support.tables import generate
 
 PLAIN = Tariff(1.0, 10.0)
 HELD = Tariff(1.0, 10.0, cached_in=0.0, cached_write=1.0)
@@ -35,8 +40,7 @@ def answered(gateway: Running, path: str, body: dict[str, Any]) -> dict[str, Any
 @pytest.fixture
 def turns(router: Router) -> tuple[str, str]:
     """Two prompts that the router gives to different specialists."""
-    words = ("count", "river", "king", "number", "name", "long", "word", "what", "is")
-    prompts = [f"{a} the {b} {c}" for a in words for b in words for c in words]
+    prompts = generate().prompts
     first = router.route(prompts[0]).specialist
     return prompts[0], next(prompt for prompt in prompts if router.route(prompt).specialist != first)
 
@@ -77,6 +81,27 @@ def test_a_turn_of_the_user_is_decided_again_and_a_warm_cache_is_worth_its_refun
         costs = {name: tokens / 1e6 - (refund if name == stays else 0.0) for name in router.specialists}
         assert turn["stay"]["costs"] == pytest.approx(costs)
         assert ("stays" if expected == stays else f"left for {leaves}") in sentence(turn["stay"], expected)
+
+
+def test_the_picture_of_a_decision_has_the_price_of_the_conversation(
+    serve: Serve, stub: Stub, router: Router, turns: tuple[str, str], tmp_path: Path
+) -> None:
+    first, second = turns
+    gateway = started(serve, stub, router, first, PLAIN)
+    with ExitStack() as closing:
+        mount_dashboard(str(tmp_path / "store0.sqlite"), gateway.gateway, closing)
+        status, headers, _ = post(
+            gateway, "chat/completions", {"model": "auto", **chat(first, "An answer.", second)}
+        )
+        assert status == 200
+        gateway.settled(headers["x-pandora-decision-id"])
+        address = f"{gateway.url}/dashboard/decisions/{headers['x-pandora-decision-id']}"
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            page = answer.read().decode()
+    picture = page[page.index("<svg") : page.index("</svg>")]
+    cents = 100 * (READ + CACHED + OUTPUT) / 1e6
+    assert f"expected of it for the conversation so far {cents:g} ¢" in picture
+    assert "the conversation so far costs" in page
 
 
 def test_switching_never_or_always(serve: Serve, stub: Stub, router: Router, turns: tuple[str, str]) -> None:

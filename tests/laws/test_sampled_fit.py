@@ -12,10 +12,13 @@ from pandora_router.data import Table
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.stack.boosted import Boosted
 from pandora_router.folders.saved import Saved
-from pandora_router.router import Router
+from pandora_router.router import Router, SetRecipe, StackRecipe
 from pandora_router.router.out_of_fold import Part, cheap_estimates
 from pandora_router.run import Pool
 from tests.support.tables import generate, row_contexts
+
+SETS, STACK = SetRecipe(rounds=20, folds=2), StackRecipe(rounds=20, folds=2)
+"""Small fits: which prompts are read does not depend on how long the trees are grown."""
 
 
 def same(a: Saved, b: Saved) -> None:
@@ -37,7 +40,8 @@ def decided(router: Router, table: Table) -> list[object]:
 
 def test_a_sample_that_is_large_enough_for_every_split_changes_nothing() -> None:
     table = generate(700, contexts=True)
-    whole, usual = Router.fit(table, sample=len(table.in_split("train"))), Router.fit(table)
+    whole = Router.fit(table, costly=SETS, sample=len(table.in_split("train")))
+    usual = Router.fit(table, costly=SETS)
     assert whole.id == usual.id
     assert "sampled" not in usual.record.prompts
     same(whole.cheap.state(), usual.cheap.state())
@@ -47,10 +51,11 @@ def test_a_sample_that_is_large_enough_for_every_split_changes_nothing() -> None
 @pytest.mark.parametrize("contexts", [False, True])
 def test_beyond_the_sample_f_knows_all_and_the_rest_is_a_fit_on_the_sample(contexts: bool) -> None:
     table = generate(900, contexts=contexts)
-    router = Router.fit(table, sample=120)
+    costly = SETS if contexts else STACK
+    router = Router.fit(table, costly=costly, sample=120)
     assert router.record.prompts["sampled"] == {"train": 120, "calibration": 120, "test": 120}
     assert router.record.report["routing"]["prompts"] <= 120
-    assert router.id != Router.fit(table).id
+    assert router.id != Router.fit(table, costly=costly).id
     assert isinstance(router.cheap, Neighbours)
     assert len(router.cheap.vectors) == 900
     first = router.costly if isinstance(router.costly, Boosted) else router.costly.first
@@ -76,7 +81,8 @@ def test_left_out_estimates_of_a_sample_are_those_of_the_whole() -> None:
 
 def test_a_pool_of_processes_embeds_to_the_same_router() -> None:
     table = generate(1500)
-    here, there = Router.fit(table, sample=300), Router.fit(table, sample=300, runner=Pool(2))
+    here = Router.fit(table, costly=STACK, sample=300)
+    there = Router.fit(table, costly=STACK, sample=300, runner=Pool(2))
     same(here.cheap.state(), there.cheap.state())
     assert here.id == there.id
     assert repr(decided(here, table)) == repr(decided(there, table))

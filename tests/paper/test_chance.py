@@ -26,5 +26,6 @@ def test_signs_drawn_anew_put_cells_behind_as_often_as_a_normal_number_and_toget
     assert 0.02 * cells < draws.mean() < 0.25 * cells  # 0.159 of the cells; less where splits differ much
     twice = behind_by_chance([found, found], {"pair": "small"}, draws=4000)
     np.testing.assert_array_equal(twice, 2 * draws)  # equal data, equal signs
-    assert draws.var() > 1.2 * draws.mean() * (1.0 - draws.mean() / cells)  # more than independent cells
+    # more than independent cells, of which the ratio of 4,000 draws would be 1 give or take .03
+    assert draws.var() > 1.1 * draws.mean() * (1.0 - draws.mean() / cells)
     assert behind_by_chance([], {}).tolist() == pytest.approx([0] * 1000)

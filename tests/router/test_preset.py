@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pandora_router.boxes import Costs
 from pandora_router.calibrate import GaussianJoint
 from pandora_router.config import read_config
 from pandora_router.config.file import Config
@@ -20,6 +21,8 @@ QUICK = StackRecipe(rounds=20, folds=2)
 TABLE = generate(200, 3)
 PROMPTS = TABLE.in_split("test").prompts[:20]
 COST = 1e-4
+EACH = Costs([COST] * 3)
+"""Paid for each box: simulations of joint outcomes with a shared cost are not compiled."""
 
 
 def decided(router: Router) -> list[tuple[object, ...]]:
@@ -32,21 +35,20 @@ def written(folder: Path, fit: str) -> Config:
     return read_config(folder / "pandora.yaml")
 
 
-@pytest.mark.slow
 def test_one_word_is_the_four_parts_of_the_paper(tmp_path: Path) -> None:
     parts = {
         "cheap": NeighbourRecipe(3),
         "signal": GaussianJoint(),
         "policy": Committing("backup", samples=100),
     }
-    wanted = decided(Router.fit(TABLE, costly=QUICK, inspection_cost=COST, **parts))  # type: ignore[arg-type]
-    router = Router.fit(TABLE, preset="paper", costly=QUICK, inspection_cost=COST)
+    wanted = decided(Router.fit(TABLE, costly=QUICK, inspection_cost=EACH, **parts))  # type: ignore[arg-type]
+    router = Router.fit(TABLE, preset="paper", costly=QUICK, inspection_cost=EACH)
     assert router.policy == Committing("backup", "monte_carlo", 100)
     assert decided(router) == wanted
     assert len({one[0] for one in wanted}) > 1, "every prompt has the same specialist"
     save(TABLE, tmp_path / "table")
     stack = "{kind: stack, rounds: 20, folds: 2}"
-    config = written(tmp_path, f"{{preset: paper, inspection: {COST}, costly: {stack}}}")
+    config = written(tmp_path, f"{{preset: paper, inspection: {{each: {COST}}}, costly: {stack}}}")
     assert decided(config.fitted(config.routing_table(tmp_path))) == wanted
 
 

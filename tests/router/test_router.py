@@ -80,7 +80,7 @@ def test_a_multi_output_estimate_is_one_purchase_and_a_peek_is_one_each() -> Non
 
 @cache
 def looking() -> Router:
-    return Router.fit(generate(contexts=True), costly=StackRecipe(rounds=20), inspection_cost=0.002)
+    return Router.fit(generate(contexts=True), costly=QUICK, inspection_cost=0.002)
 
 
 def test_looks_at_beginnings_are_paid_one_by_one() -> None:
@@ -325,7 +325,7 @@ def test_newcomers_that_cannot_be_added() -> None:
         router.add_specialist("small", few.prompts, few.score[:, 0], fee=0.0)
     with pytest.raises(UsageError, match="16 or more"):
         router.add_specialist("x", few.prompts[:9], few.score[:9, 0], fee=0.0)
-    with pytest.raises(UsageError, match="with a score and a fee"):
+    with pytest.raises(UsageError, match="the fee: expected zero or more"):
         router.add_specialist("x", few.prompts, few.score[:, 0], fee=np.nan)
     with pytest.raises(UsageError, match="One per prompt"):
         router.add_specialist("x", few.prompts, few.score, fee=0.0)
@@ -342,6 +342,7 @@ def test_a_newcomer_scored_from_outside() -> None:
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no folder ../shared/data beside the repository")
+@pytest.mark.slow
 def test_real_prompts_with_real_contexts(tmp_path: Path) -> None:
     fees = {"6b_finetuning": 0.0, "6b_verification": 0.1, "175b_finetuning": 0.15, "175b_verification": 0.3}
     table = resplit(read_folder(SHARED, fees=PerSpecialist(fees)), seed=1)

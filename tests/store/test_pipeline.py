@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
+import struct
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
+import uvloop
 from benchmarks.served import Delay
 
 from pandora_router.store import accounts, budgets, log, pipeline_writer, worker
@@ -243,6 +246,68 @@ def test_an_operation_that_the_pipeline_cannot_run_harms_no_other(far: str, unfi
     assert (type(first) is failed) if failed else isinstance(first, list)
     odds = set() if failed else {"odd", "more"}
     assert {row[0] for row in rows} == {f"d{i}" for i in range(20)} | odds
+
+
+class Breaking:
+    """Passes bytes on to a server. `reset` says what a server says that goes away, and resets connections."""
+
+    FATAL = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection\0\0"
+
+    def __init__(self, port: int) -> None:
+        self._server = port
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        self._near: list[socket.socket] = []
+        self.deaf = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listening.accept()
+                far = socket.create_connection(("127.0.0.1", self._server))
+                self._near.append(near)
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
+
+    def _pass(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(65_536):
+                if not self.deaf:
+                    other.sendall(data)
+            other.close()
+
+    def reset(self) -> None:
+        near, self._near = self._near, []
+        for one in near:
+            one.sendall(b"E" + struct.pack("!i", 4 + len(self.FATAL)) + self.FATAL)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            one.shutdown(socket.SHUT_RD)  # wakes the thread that waits for it: only then is it really closed
+            one.close()
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+def test_a_connection_that_is_reset_behind_a_last_word_is_lost(server: Server, far: str) -> None:
+    """uvloop announces a socket with an error once, although only the last word was read by then."""
+    with (
+        closing(Breaking(server.port)) as proxy,
+        closing(Store(far.replace(str(server.port), str(proxy.port)))) as store,
+    ):
+        key = added(store, "team", 10**6)
+
+        async def main() -> Refusal | None:
+            assert await begin(store, key, "first", 10) is None  # opens a connection
+            proxy.deaf = True
+            waiting = asyncio.ensure_future(begin(store, key, "second", 10))
+            await asyncio.sleep(0.2)
+            proxy.reset()
+            proxy.deaf = False
+            time.sleep(0.5)  # last word and error are there when the loop looks
+            return await asyncio.wait_for(waiting, 30.0)
+
+        assert uvloop.run(main()) is None
 
 
 def test_operations_wait_for_a_server_that_restarts(

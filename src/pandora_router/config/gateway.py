@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pandora_router.bidding.rules import Reputation
 from pandora_router.config import open_router, read_config
+from pandora_router.config.callables import FunctionSettings, McpSettings
 from pandora_router.config.file import Config, curve_of
 from pandora_router.config.price_parts import PriceParts, prices_of
 from pandora_router.config.shared import Builder
@@ -42,7 +43,7 @@ from pandora_router.gateway.generation import (
 )
 from pandora_router.gateway.http.app import Gateway
 from pandora_router.gateway.incumbent import lined_up
-from pandora_router.gateway.providers.backend import ABILITIES, Backend
+from pandora_router.gateway.providers.backend import ABILITIES, NOT_TEXT, Backend, Tool
 from pandora_router.learn.mix import Mix
 from pandora_router.learn.pace import Pace
 from pandora_router.prices import Tariff
@@ -53,6 +54,8 @@ from pandora_router.store.money import nanodollars
 from pandora_router.store.rows import SharedBudget
 from pandora_router.store.versions import Lineup
 from pandora_router.transport.asgi import Address
+from pandora_router.transport.endpoint import Endpoint
+from pandora_router.transport.failures import RateLimit
 from pandora_router.wires.look import LookLength
 
 if TYPE_CHECKING:
@@ -311,15 +314,19 @@ def settings(config: Config, default: str, router: Router | None = None) -> Sett
 
 
 def backend(name: str, config: Config, builder: Builder, far: int | None = None) -> Backend:
-    """A specialist as backend of the gateway; raises `UsageError` if it is not behind an endpoint.
+    """A specialist as backend of the gateway; raises `UsageError` for a kind that it does not serve.
 
     `far` is the number of characters of an answer that the router's costly estimate reads, None if unknown.
     """
     stated = config.specialists[name]
+    if isinstance(stated, FunctionSettings | McpSettings):
+        tool = Tool(builder.specialist(name), RateLimit(stated.at_once))
+        about = {"abilities": frozenset[str](), "refuses": NOT_TEXT, "looks": False, "tool": tool}
+        return Backend(name, Endpoint("http://localhost"), name, prices(name, stated.prices), **about)  # type: ignore[arg-type]
     if not isinstance(stated, ChatSettings):
         raise UsageError(
             f"specialists.{name}",
-            expected="kind: chat, a model behind an HTTP endpoint",
+            expected="kind: chat, a model behind an HTTP endpoint, or kind: function or mcp",
             came=f"kind: {stated.kind}",
             do="Put it behind an OpenAI-compatible server, or mark it `hidden: true`.",
         )
@@ -358,6 +365,6 @@ def prices(name: str, stated: PriceParts | Literal["free"]) -> Tariff:
             f"specialists.{name}.prices",
             expected="prices per token or per call",
             came="a price per second",
-            do="The gateway bills tokens: state `in` and `out`, or `call`.",
+            do="The gateway bills tokens and calls: state `in` and `out`, or `call`.",
         )
     return tariff

@@ -28,6 +28,7 @@ from pandora_router.router.picture import REWARD, Unit, decision_svg
 from pandora_router.store import accounts, log, queries
 from pandora_router.store.database import Transaction
 from pandora_router.store.money import dollars
+from pandora_router.wires.json_text import mapping
 
 SOLD = ("sealed", "opened", "lost", "too late")
 LONGEST = 20_000
@@ -114,6 +115,9 @@ def _lines(row: Mapping[str, Any]) -> dict[str, str]:
     """The bill in dollars: what was paid, and what the best single specialist would have cost."""
     paid, looks = dollars(row["cost"]), dollars(row["inspection_cost"])
     lines = {"paid": paid, "of it for looks": looks}
+    read = mapping(mapping(row["detail"].get("session")).get("costs"))
+    if row["specialist"] in read:
+        lines["expected of it for the conversation so far"] = read[row["specialist"]]
     if row["baseline"] is not None:
         best = dollars(row["baseline"])
         lines["always the best single"] = best

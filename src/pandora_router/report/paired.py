@@ -143,7 +143,8 @@ class Gap(Estimate):
         return self.mean / self.doubt if self.doubt > 0.0 else 0.0
 
     def __str__(self) -> str:
-        errors = f"{1e3 * self.error:.1f}; {1e3 * self.split_error:.1f}"
+        splits = "" if np.isnan(self.split_error) else f"; {1e3 * self.split_error:.1f}"  # of one split: none
+        errors = f"{1e3 * self.error:.1f}{splits}"
         return f"{1e3 * self.mean:+.1f} ({errors}){'*' if self.star else ''}"
 
 

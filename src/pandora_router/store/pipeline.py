@@ -163,7 +163,9 @@ class Pipeline:
         self._pg.nonblocking = 1
         self._pg.enter_pipeline_mode()
         self._socket = os.dup(self._pg.socket)  # the driver may close its own before it is no longer watched
-        loop.add_reader(self._socket, self._read)
+        self._errors = select.poll()
+        self._errors.register(self._socket, 0)  # reports errors and hang-ups only
+        loop.add_reader(self._socket, self._readable)
 
     def start(self, jobs: Sequence[Job]) -> None:
         """Commit operations; those of one decision must not be among them twice."""
@@ -240,6 +242,15 @@ class Pipeline:
                     self._loop.add_writer(self._socket, self._flush)
                 else:
                     self._loop.remove_writer(self._socket)
+
+    def _readable(self) -> None:
+        """Read what has come. A socket with an error is read to its end, and so is found to be lost.
+
+        uvloop announces such a socket once and watches it no longer, even if there is more to read.
+        """
+        self._read()
+        while not self.closed and self._errors.poll(0):
+            self._read()
 
     def _read(self) -> None:
         """Take the results that have come; after the last of a round go on with the next."""

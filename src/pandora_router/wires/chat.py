@@ -178,7 +178,10 @@ class CallNumbers:
         before, called = self._ids[number]
         if before in (None, id_):
             return False
-        return name != called or parsed("".join(self._arguments[number]).encode()) is not None
+        pieces = self._arguments[number]
+        if name != called or not pieces or not pieces[-1].endswith("}"):
+            return name != called
+        return parsed("".join(pieces).encode()) is not None
 
 
 class ChatAssembly:

@@ -14,21 +14,25 @@ The clock is passed in, so behaviour can be tested without waiting. Each worker 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from pandora_router.errors import UsageError
-from pandora_router.prices import BYTES_PER_TOKEN, Cancelling, Tariff
+from pandora_router.prices import BYTES_PER_TOKEN, CHARACTERS_PER_TOKEN, Cancelling, Tariff
+from pandora_router.specialists.specialist import Request, Specialist, Unanswered
 from pandora_router.store.money import nanodollars
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.transport.failures import Failed
+from pandora_router.transport.failures import Failed, RateLimit
 from pandora_router.wires.demand import PLAIN, Demand
 from pandora_router.wires.json_text import dumped, with_member, with_model
 from pandora_router.wires.look import LookLength
 from pandora_router.wires.own_members import with_own
 from pandora_router.wires.usage import Usage
-from pandora_router.wires.wire import Name, Turn, Wire
+from pandora_router.wires.wire import Name, Turn, Wire, WireAnswer
 
 FAILURES = 5
 SHORTEST = 5.0
@@ -103,6 +107,76 @@ class Circuit:
 ABILITIES = frozenset({"tools", "images", "audio", "files", "json_schema", "logprobs"})
 
 
+NOT_TEXT = frozenset(
+    {"n", "functions", "response_format", "modalities", "audio", "previous_response_id", "conversation"}
+)
+"""Members of a request that one who answers with plain text cannot support."""
+PATIENCE = 5.0
+"""Seconds that a request waits while all places of a tool are taken."""
+
+
+class SpokenReply:
+    """The answer `text` of `model`, a bidder or a tool, as a reply on `wire`.
+
+    size: bytes of the request, to estimate its tokens. stream: as server-sent events instead of one body.
+    """
+
+    status = 200
+    broken = False
+
+    def __init__(self, wire: Wire, text: str, model: str, id_: str, size: int, *, stream: bool) -> None:
+        self.headers = {"content-type": "text/event-stream" if stream else "application/json"}
+        answer = WireAnswer(
+            id_,
+            model,
+            int(time.time()),
+            text,
+            max(size // BYTES_PER_TOKEN, 1),
+            max(round(len(text) / CHARACTERS_PER_TOKEN), 1),
+        )
+        speech = wire.speech()
+        if stream:
+            self._body = speech.head(answer) + speech.delta(answer, text) + speech.tail(answer, usage=True)
+        else:
+            self._body = orjson.dumps(speech.whole(answer))
+
+    async def chunk(self) -> bytes:
+        """The whole body at the first call, b"" after that."""
+        body, self._body = self._body, b""
+        return body
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body. `limit` is ignored: the text is in memory already."""
+        return await self.chunk()
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A specialist that is no model behind an endpoint: a function, or a tool of an MCP server.
+
+    It is given the words of the user and answers with plain text.
+    """
+
+    specialist: Specialist
+    limit: RateLimit
+
+    async def text(self, prompt: str) -> str:
+        """The answer; raises `Failed` without one, and if no place is free in time."""
+        place = await self.limit.take(PATIENCE)
+        try:
+            answer = await self.specialist.answer(Request.of(prompt))
+        except Unanswered as error:
+            raise Failed(str(error), error.failure, again=False, charged=True) from error
+        finally:
+            place.release()
+        if not answer.text.strip():
+            raise Failed("it has no answer to this", "invalid reply", again=False, charged=True)
+        return answer.text
+
+
 @dataclass(frozen=True)
 class Backend:
     """A specialist behind an endpoint.
@@ -114,7 +188,7 @@ class Backend:
     (`with` in pandora.yaml); they replace those of the client. `cancel` says whether closing a stream stops
     billing. `looks`: whether looks are allowed; false for models with hidden reasoning. `peek` is how much a
     look reads. `tokens_as` is its name for the limit of tokens, used where a request is translated to the
-    chat wire.
+    chat wire. A `tool` answers in place of a model: the endpoint is never called.
     """
 
     name: str
@@ -133,6 +207,7 @@ class Backend:
     own: Mapping[Name, Mapping[str, Any]] = field(default_factory=dict)
     learns: bool = False
     longest: int | None = None
+    tool: Tool | None = None
 
     def __post_init__(self) -> None:
         self.bound(0, self.max_output)  # refuses prices that the store cannot hold

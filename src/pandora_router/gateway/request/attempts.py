@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field, replace
 
-from pandora_router.gateway.providers.backend import Backend, Circuit
+from pandora_router.gateway.providers.backend import Backend, Circuit, SpokenReply, Tool
 from pandora_router.gateway.providers.cost_bound import Quote
 from pandora_router.prices import BYTES_PER_TOKEN, as_asked
 from pandora_router.router.decision import new_id
@@ -117,6 +117,22 @@ class RunningAttempt:
             what, wait = f"{self.backend.name} answered with status {status}", self.relay.headers
             raise Failed(what, "status", again=True, status=status, wait=waited(wait.get("retry-after")))
         return self.relay
+
+    async def consult(self, tool: Tool, prompt: str, *, stream: bool) -> None:
+        """Let a tool answer, which is charged as a call; raises `Failed` without an answer.
+
+        That tells nothing about the tool: what it was asked may be to blame.
+        """
+        self.circuit.begin(time.monotonic())
+        self.owes = True
+        try:
+            text = await tool.text(prompt)
+        except Failed as error:
+            self.owes = error.charged
+            self.settle("error", str(error))
+            raise
+        quote = self.quote
+        self.relay = SpokenReply(quote.wire, text, self.backend.name, self.id, quote.size, stream=stream)
 
     async def receive(self, reply: Awaitable[Incoming]) -> None:
         """Take the answer of a bidder instead of making a call; raises `Failed` if it does not deliver."""

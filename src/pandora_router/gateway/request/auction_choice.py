@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
-
 from pandora_router.bidding.auctioneer import Auctioneer
 from pandora_router.bidding.participants import Terms
 from pandora_router.bidding.platform import Auction
@@ -23,10 +21,10 @@ from pandora_router.bidding.rules import Even, RouterBeliefs
 from pandora_router.bidding.wire import LARGEST, OfferMessage
 from pandora_router.errors import UpstreamError
 from pandora_router.gateway.generation import Profile, Site
-from pandora_router.gateway.providers.backend import Backend
+from pandora_router.gateway.providers.backend import NOT_TEXT, Backend, SpokenReply
 from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.gateway.request.choice import Choice, asked, fallback
-from pandora_router.prices import BYTES_PER_TOKEN, CHARACTERS_PER_TOKEN, FREE
+from pandora_router.prices import BYTES_PER_TOKEN, FREE
 from pandora_router.store import auctions
 from pandora_router.store.database import Transaction
 from pandora_router.store.worker import Store
@@ -34,12 +32,7 @@ from pandora_router.transport.asgi import Refused
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.failures import Failed
 from pandora_router.wires.known import WIRES
-from pandora_router.wires.wire import Turn, Wire, WireAnswer
-
-NOT_TEXT = frozenset(
-    {"n", "functions", "response_format", "modalities", "audio", "previous_response_id", "conversation"}
-)
-"""Members of a request that a bidder of plain texts cannot support."""
+from pandora_router.wires.wire import Turn, Wire
 
 
 async def joined(auctioneer: Auctioneer, store: Store, site: Site) -> Site:
@@ -71,44 +64,6 @@ def _backend(bidder: auctions.Membership) -> Backend:
         context=LARGEST // (2 * BYTES_PER_TOKEN),
         looks=False,
     )
-
-
-class SpokenReply:
-    """The answer `text` of the bidder `model` as a reply on `wire`.
-
-    size: bytes of the request, to estimate its tokens. stream: as server-sent events instead of one body.
-    """
-
-    status = 200
-    broken = False
-
-    def __init__(self, wire: Wire, text: str, model: str, id_: str, size: int, *, stream: bool) -> None:
-        self.headers = {"content-type": "text/event-stream" if stream else "application/json"}
-        answer = WireAnswer(
-            id_,
-            model,
-            int(time.time()),
-            text,
-            max(size // BYTES_PER_TOKEN, 1),
-            max(round(len(text) / CHARACTERS_PER_TOKEN), 1),
-        )
-        speech = wire.speech()
-        if stream:
-            self._body = speech.head(answer) + speech.delta(answer, text) + speech.tail(answer, usage=True)
-        else:
-            self._body = orjson.dumps(speech.whole(answer))
-
-    async def chunk(self) -> bytes:
-        """The whole body at the first call, b"" after that."""
-        body, self._body = self._body, b""
-        return body
-
-    async def read(self, limit: int) -> bytes:
-        """The whole body. `limit` is ignored: the length of a bidder's answer was checked before."""
-        return await self.chunk()
-
-    def close(self) -> None:
-        """Do nothing: there is no connection."""
 
 
 @dataclass

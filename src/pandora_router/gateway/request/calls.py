@@ -248,7 +248,7 @@ class Succession:
         """Wait before asking the same specialist again; False if that makes no sense or would take long."""
         usual = self.site.backend(name).endpoint.pause * 2 ** (self.failed - 1)
         pause = max(usual, failure.wait or 0.0)
-        if failure.failure == "timeout" or pause > LONGEST_PAUSE:
+        if failure.failure == "timeout" or not failure.again or pause > LONGEST_PAUSE:
             return False
         await asyncio.sleep(pause)
         return self.circuits[name].lets_through(time.monotonic())
@@ -319,6 +319,9 @@ class Caller:
         """Make the call and wait for its status; raises `Failed`."""
         backend = attempt.backend
         look = attempt.kind == "inspection"
+        if backend.tool is not None:
+            await attempt.consult(backend.tool, self.turn.prompt, stream=self.turn.stream)
+            return
         if attempt.translator is not None:
             await self._translated(attempt, stream=look or self.turn.stream)
             return

@@ -192,11 +192,15 @@ def _reason(
         return "not among those the request allows"
     if backend.name in asked.deny:
         return "denied by the request"
+    if missing and backend.tool is not None:
+        return f"cannot: {', '.join(sorted(missing))}"
     if missing:
         add = f"supports: [{', '.join(sorted(backend.abilities | missing))}]"
         return f"cannot: {', '.join(sorted(missing))} (pandora.yaml says otherwise with {add})"
     if refused:
         return f"refuses the parameter {', '.join(sorted(refused))}"
+    if backend.tool is not None and turn.continues:
+        return "answers single questions, and the request is a conversation"
     if backend.context is not None and tokens > backend.context:
         return f"reads {backend.context:,} tokens, and the request may have {tokens:,}"
     if not circuit.lets_through(now):

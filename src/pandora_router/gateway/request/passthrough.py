@@ -135,13 +135,13 @@ async def _specialist(
         )
         name = None if known is None else known.specialist
     if name not in site.names:
-        able = [backend.name for backend in site.backends if wire.name in backend.wires]
+        able = [one.name for one in site.backends if wire.name in one.wires and one.tool is None]
         name = next(iter(able), None) if site.settings.default not in able else site.settings.default
     if name is None:
         raise Refused(404, f"No specialist serves {path}.", "model_not_found")
-    if wire.name not in site.backend(name).wires:
+    if wire.name not in (backend := site.backend(name)).wires or backend.tool is not None:
         raise Refused(404, f"{name} does not serve {path}.", "model_not_found")
-    return site.backend(name)
+    return backend
 
 
 def _given(headers: Mapping[str, str]) -> dict[str, str]:
