@@ -167,6 +167,7 @@ SETTINGS = {
             "127.0.0.1:9001": "127.0.0.1:{p1}",
             "pandora market serve": "pandora market serve --port {p2}",
             "127.0.0.1:8090": "127.0.0.1:{p2}",
+            "What is 12 x 7?": "tell about the product planet king planet number 236",  # small is good at it
             '"mathematics"}\'': '"mathematics"}\' | tee sold.json',
             '"ID"': AUCTION,
         },
