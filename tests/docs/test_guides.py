@@ -171,7 +171,7 @@ SETTINGS = {
             '"mathematics"}\'': '"mathematics"}\' | tee sold.json',
             '"ID"': AUCTION,
         },
-        (r'"answer": ?"The answer is 19", ?"bidder": ?"small"', r'"settled": ?true', "deposit small"),
+        (r'"answer": ?"The answer is 236", ?"bidder": ?"small"', r'"settled": ?true', "deposit small"),
     ),
     "serve": Setting(
         (router, page("serve")),
