@@ -23,6 +23,9 @@ Advance = Callable[[str, float], None]  # what is being done, the share of it th
 
 MechanismName = Literal["sequential", "descending", "ascending", "second price", "leave one out"]
 
+Until = Literal["last_byte", "first_token"]
+"""What of an answer is waited for."""
+
 
 def silent(*_: object) -> None:
     """Do nothing: the `Progress` or `Advance` of work that nobody watches."""

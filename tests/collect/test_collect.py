@@ -8,6 +8,7 @@ import math
 import resource
 import time
 import zlib
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,9 @@ from pandora_router.specialists.function import Function
 from pandora_router.specialists.specialist import Answer, Request
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.failures import RateLimit
+from tests.support.provider import Provider
+from tests.support.provider_models import Model
+from tests.support.provider_replies import Said
 from tests.support.upstream import ODD, PRICE_IN, PRICE_OUT, SECRET, Upstream
 
 PRICES = Tariff(PRICE_IN, PRICE_OUT)
@@ -92,6 +96,24 @@ def test_streams_cut_anywhere_change_neither_the_table_nor_the_bill(tmp_path: Pa
     assert found["storm"].spent == pytest.approx(found["whole"].spent, rel=1e-12)
     assert found["calm"].lost == 0
     assert found["storm"].lost > 0
+
+
+def test_a_table_has_the_seconds_to_the_first_token_of_streams(tmp_path: Path) -> None:
+    """The server is silent for 0.3 s and then writes 150 words, one every 10 ms."""
+    words = Said(("word ",) * 150)
+    found, model = {}, Model(lambda _: words, first=0.3, each=0.01)
+    for streamed in (True, False):
+        with closing(Provider({"good": model})) as provider:
+            one = ChatEndpoint("good", Endpoint(provider.url), "good", PRICES, Asking(stream=streamed))
+            wanted = plan(one, questions=QUESTIONS[:4])
+            found[streamed] = run(wanted, tmp_path / str(streamed)).table
+    assert found[False].first_seconds is None
+    first, whole = found[True].first_seconds, found[True].seconds
+    assert first is not None
+    assert whole is not None
+    assert (whole > 1.5).all()
+    assert first.ravel() == pytest.approx(np.full(4, 0.3), abs=0.15)
+    assert found[True].fingerprint() == found[False].fingerprint()
 
 
 def test_log_probabilities_stand_in_the_context_where_they_are_wanted_and_given(tmp_path: Path) -> None:

@@ -49,22 +49,24 @@ def test_what_is_saved_is_loaded(tmp_path):
             assert back.contexts.tolist() == t.contexts.tolist()
 
 
-def test_the_seconds_of_answers_are_kept_picked_and_merged(tmp_path):
+@pytest.mark.parametrize("name", ["seconds", "first_seconds"])
+def test_the_seconds_of_answers_are_kept_picked_and_merged(tmp_path, name):
     t = table()
-    known = replace(t, seconds=np.where(t.missing, np.nan, 1.0 + t.fee))
+    known = replace(t, **{name: np.where(t.missing, np.nan, 1.0 + t.fee)})
     save(known, tmp_path / "t")
     back = load(tmp_path / "t")
-    np.testing.assert_array_equal(back.seconds, known.seconds)
+    assert list(back.times) == [name]
+    np.testing.assert_array_equal(back.times[name], known.times[name])
     assert back.fingerprint() == t.fingerprint()  # as `lengths`, they do not make another table
     some = back.rows([3, 1]).only(t.specialists[1:])
-    np.testing.assert_array_equal(some.seconds, known.seconds[[3, 1]][:, 1:])
+    np.testing.assert_array_equal(some.times[name], known.times[name][[3, 1]][:, 1:])
     halves = [known.only(t.specialists[:1]), known.only(t.specialists[1:])]
-    np.testing.assert_array_equal(merge(halves).table.seconds, known.seconds)
-    assert merge([t.only(t.specialists[:1]), t.only(t.specialists[1:])]).table.seconds is None
-    with pytest.raises(UsageError, match="seconds"):
-        replace(t, seconds=np.full(t.shape, -1.0))
-    with pytest.raises(UsageError, match="seconds"):
-        replace(t, seconds=np.ones((2, 2)))
+    np.testing.assert_array_equal(merge(halves).table.times[name], known.times[name])
+    assert not merge([t.only(t.specialists[:1]), t.only(t.specialists[1:])]).table.times
+    with pytest.raises(UsageError, match=name.replace("_", " ")):
+        replace(t, **{name: np.full(t.shape, -1.0)})
+    with pytest.raises(UsageError, match=name):
+        replace(t, **{name: np.ones((2, 2))})
 
 
 def test_the_files_are_plain_parquet_and_json(tmp_path):

@@ -127,6 +127,26 @@ def test_profiles_are_listed_chosen_and_recorded(serve: Serve, stub: Stub) -> No
     assert post(gateway, "chat/completions", request("chat", "auto@nobody"))[0] == 404
 
 
+def test_seconds_to_the_first_token_decide_where_a_profile_waits_for_it(serve: Serve, stub: Stub) -> None:
+    """The specialist that is chosen begins at once and writes long; the others do the opposite."""
+    router = fitted(1.0, Never())
+    chosen = router.route(PROMPTS[0]).specialist
+    lengths = {name: {"first_token": 500.0, "seconds": 501.0} for name in router.specialists}
+    lengths[chosen] = {"first_token": 0.1, "seconds": 2000.0}
+    router = replace(router, record=replace(router.record, lengths=lengths))
+    gateway = serve(*stubbed(stub, router), router=router)
+    profiles = {
+        "whole": Profile(router, second=0.01),
+        "begun": Profile(router, second=0.01, until="first_token"),
+    }
+    gateway.gateway.install(replace(gateway.gateway.site, profiles=profiles, hash="profiles"))
+    for profile, same in (("whole", False), ("begun", True)):
+        ask = request("chat", f"auto@{profile}", messages=[{"role": "user", "content": PROMPTS[0]}])
+        status, headers, body = post(gateway, "chat/completions", ask)
+        assert status == 200, body
+        assert (headers["x-pandora-specialist"] == chosen) is same
+
+
 def test_a_file_with_profiles_makes_routers_of_one_artifact(saved_router: Path, tmp_path: Path) -> None:
     from pandora_router.config.gateway import ServePlan
 

@@ -194,7 +194,7 @@ def test_a_fit_for_a_budget_says_at_which_worth(place: Path) -> None:
 def test_the_blocks_of_the_guide_are_read(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "goals.md").read_text("utf-8")
     written = blocks(page, "yaml")
-    assert len(written) == 4
+    assert len(written) == 5
     for block in written:
         (tmp_path / "pandora.yaml").write_text(f"{block}\n" + FILE.partition("fit:")[0])
         read_config(tmp_path / "pandora.yaml")

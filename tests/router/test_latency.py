@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from pandora_router.boxes import Costs
+from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import Routed
 from pandora_router.cli.main import main
 from pandora_router.config import read_config
@@ -17,10 +19,13 @@ from pandora_router.config.gateway import ServePlan
 from pandora_router.data import Table, save
 from pandora_router.errors import UsageError
 from pandora_router.router import Router
-from pandora_router.router.latency import Quantile, Timing, Timings, elapsed
+from pandora_router.router.inspection import Waiting, purchase
+from pandora_router.router.latency import REPORTED, Quantile, Timing, Timings, elapsed, timings, timings_of
+from pandora_router.types import Until, Vector
 from tests.support.tables import generate
 
 MEANS = {"small": 0.4, "large": 2.0, "lawyer": 1.0}
+FIRST = {"small": 0.3, "large": 0.1, "lawyer": 0.8}
 FILE = "".join(
     f"  {name}: {{kind: chat, endpoint: here, model: m, prices: {{call: {fee}}}}}\n"
     for name, fee in (("small", 0.01), ("large", 0.05), ("lawyer", 0.02))
@@ -56,6 +61,22 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def early(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with a goal for the first token; `large`, which takes longest, begins first."""
+    folder = tmp_path_factory.mktemp("first")
+    table, rng = timed_table(), np.random.default_rng(5)
+    means = np.array([FIRST[name] for name in table.specialists])
+    lengths = {name: {"seconds": MEANS[name], "first_token": FIRST[name]} for name in MEANS}
+    begun = means * rng.uniform(0.7, 1.3, table.shape)
+    save(replace(table, first_seconds=begun, lengths=lengths), folder / "table")
+    (folder / "pandora.yaml").write_text("goal: {latency: {p95: 0.45, until: first_token}}\n" + FILE % "")
+    result = pandora("fit", folder / "pandora.yaml", "-o", folder / "router")
+    assert result.exit_code == 0, result.output
+    assert "Begins to answer 95 of 100 requests within" in result.stdout
+    return folder
+
+
 @pytest.mark.parametrize(("count", "share"), [(80, 0.95), (150, 0.9), (40, 0.5)])
 def test_the_bound_of_a_quantile_holds_in_nineteen_of_twenty_samples(count: int, share: float) -> None:
     rng = np.random.default_rng(count)
@@ -82,6 +103,9 @@ def test_the_times_of_requests_are_those_of_a_clock() -> None:
         taken = int(choice[i])
         last = max(clock, begun[taken] + answer[i, taken]) if taken in begun else clock + answer[i, taken]
         assert elapsed(routed, look, answer)[i] == pytest.approx(last)
+        begins = begun.get(taken, clock)
+        first = max(clock, begins + 0.2 * answer[i, taken])
+        assert elapsed(routed, look, answer, 0.2 * answer)[i] == pytest.approx(first)
 
 
 def timing(price: float, most: float) -> Timing:
@@ -97,6 +121,74 @@ def test_prices_are_tested_from_the_highest_down_until_one_fails() -> None:
     assert (failed.timing.price, failed.sure) == (3.0, False)
     flat = Timings((timing(3.0, 1.0), timing(2.0, 1.005), timing(1.0, 2.5)), 100)
     assert flat.within("p95", 0.5).timing.price == 2.0  # as fast as can be, and no dearer than that
+
+
+def test_a_promise_about_the_first_token_is_kept_and_is_another_one() -> None:
+    """400 goals on 150 prompts each; the truth is that of 100,000. Who begins early writes long."""
+    rng, whole, begins = np.random.default_rng(8), np.array([3.0, 1.0]), np.array([0.2, 0.6])
+    waiting = Waiting(0.0, np.zeros(2), whole, np.zeros(2), first=begins, until="first_token")
+
+    def measured(n: int, until: Until = "first_token") -> Timings:
+        worth, names = rng.normal(0.5, 0.2, (n, 2)), tuple(map(str, range(n)))
+
+        def route(by: Vector, _: Costs) -> Routed:
+            return Routed.unseen((worth + by).argmax(axis=1))
+
+        begun = rng.exponential(begins, (n, 2))
+        table = Table(names, names, names, np.full(n, ""), ("long", "late"), worth, 0.0 * worth)
+        table = replace(table, seconds=begun + rng.exponential(whole, (n, 2)), first_seconds=begun)
+        part, costs = Readings(worth, worth, worth), purchase(0.0, 2, together=False)
+        found = timings(route, part, costs, waiting, table, 1.0, until)
+        assert found is not None
+        return found
+
+    truth = measured(100_000)
+    assert truth.points[-1].quantiles["p95"].seconds > 1.1  # without a price of a second it is broken
+    met = [measured(150).within("p95", 1.0) for _ in range(400)]
+    sure = [one.timing.price for one in met if one.sure]
+    taken = [truth.at(price, "p95", 1.0).timing.quantiles["p95"].seconds for price in sure]
+    assert len(sure) > 350
+    assert np.mean(np.array(taken) > 1.0) <= 0.05
+    assert np.median(sure) < truth.points[0].price / 3.0  # and not because everybody goes to the fastest
+    dearest = [measured(20_000, until).points[0].quantiles["p95"].seconds for until in REPORTED]
+    late = rng.exponential(0.6, 20_000) + rng.exponential(1.0, 20_000)  # who ends early, and who begins early
+    assert dearest == pytest.approx([np.quantile(late, 0.95), -0.2 * np.log(0.05)], rel=0.05)
+
+
+def test_the_first_token_has_a_price_of_its_own(early: Path, tmp_path: Path) -> None:
+    router = Router.load(early / "router")
+    goal, report = router.record.goal["latency"], router.record.report["routing"]
+    assert (goal["until"], goal["sure"]) == ("first_token", True)
+    assert goal["timing"]["quantiles"]["p95"]["most"] <= 0.45
+    free = report["timings_first_token"]["points"][-1]
+    assert free["price"] == 0.0
+    assert free["quantiles"]["p95"]["seconds"] > 0.45  # the lawyer begins too late
+    same = Timings.from_dict(report["timings"]).within("p95", 0.45).timing
+    assert same.score < goal["timing"]["score"]  # who writes long may begin early, but not end early
+    shown = pandora("curve", "-r", early / "router")
+    assert "decides when answers begin" in shown.stdout
+    assert "decides how long requests take" in shown.stdout
+    (early / "two.yaml").write_text(
+        "goal: {latency: {p95: 0.45, until: first_token}}\n"
+        + FILE % ", profiles: {whole: {latency: {p95: 1.4}}, same: {right_answer: 1.0}, money: {second: 0.1}}"
+    )
+    site = ServePlan(early / "two.yaml").site()
+    assert site.router is not None
+    assert site.second * site.router.fee_weight == pytest.approx(goal["timing"]["price"])
+    assert (site.until, site.profile("auto").until) == ("first_token", "first_token")  # type: ignore[union-attr]
+    until = {name: profile.until for name, profile in site.profiles.items()}
+    assert until == {"whole": "last_byte", "same": "first_token", "money": "last_byte"}
+
+
+def test_a_goal_for_the_first_token_needs_its_seconds(place: Path, tmp_path: Path) -> None:
+    save(timed_table(), tmp_path / "table")
+    (tmp_path / "pandora.yaml").write_text("goal: {latency: {p95: 1, until: first_token}}\n" + FILE % "")
+    result = pandora("fit", tmp_path / "pandora.yaml", "-o", tmp_path / "router")
+    assert result.exit_code == 2
+    for words in ("the seconds of the first tokens of its answers", "one without", "stream: true"):
+        assert words in " ".join(result.output.split())
+    with pytest.raises(UsageError, match="first tokens of its answers"):
+        timings_of(Router.load(place / "router").record.report, "first_token")
 
 
 def test_the_fit_meets_the_goal_and_fresh_prompts_take_as_long(place: Path) -> None:
@@ -160,6 +252,8 @@ def test_keep_and_latency_together(place: Path) -> None:
         ("value: {second: 0.1}\ngoal: {latency: {p95: 1}}\n", "value.second"),
         ("goal: {latency: {p95: 1, p50: 1}}\n", "one of p50, p90, p95 and p99"),
         ("goal: {latency: {p97: 1}}\n", "p97"),
+        ("goal: {latency: {p95: 1, until: the_end}}\n", "first_token"),
+        ("goal: {latency: {until: first_token}}\n", "one of p50, p90, p95 and p99"),
         (
             "goal: {keep: 0.9, of: large, budget: 5, per: day, latency: {p95: 1}}\n",
             "beside one of the others",

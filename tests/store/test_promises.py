@@ -19,16 +19,22 @@ from pandora_router.dashboard.page_request import ROOT
 from pandora_router.store.database import Transaction
 from pandora_router.store.promises import Promise, _kept, watched
 from pandora_router.store.worker import Store
+from pandora_router.types import Until
 from tests.dashboard.conftest import Running
 from tests.support.traffic import NAMES, fill
 
+UNTIL: tuple[Until, ...] = ("first_token", "last_byte")
 KEEP, FAST = Promise("", 0.9, "large"), Promise("", 0.95, seconds=6.0)
 FILE = (
     "goal: {keep: 0.9, of: large, latency: {p95: 6.0}}\n"
     'endpoints: {here: {base_url: "http://127.0.0.1:9/v1"}}\nspecialists:\n'
     + "".join(f"  {n}: {{kind: chat, endpoint: here, model: m, prices: {{call: 0.01}}}}\n" for n in NAMES)
-    + "serve: {store: log.sqlite, profiles: {quick: {latency: {p50: 0.5}}}}\n"
+    + "serve: {store: log.sqlite, profiles: {quick: {latency: {p50: 0.5}}, "
+    "early: {latency: {p90: 2.0, until: first_token}}}}\n"
 )
+
+
+EARLY = "90% within 2 s to the first token (auto@early)"
 
 
 @pytest.fixture
@@ -98,6 +104,20 @@ def test_promises_are_held_against_the_rows_of_the_log(log: Store) -> None:
     assert "rated answers" in kept.basis
 
 
+def test_a_promise_about_the_first_token_is_held_against_its_seconds(log: Store) -> None:
+    begun, whole = (Promise("quick", 0.5, seconds=0.5, until=what) for what in UNTIL)
+    found = log.submit(lambda open_: watched(open_, (begun, whole), "reward", 0.0)).result()
+    rows = log.submit(
+        lambda open_: open_.rows(
+            "SELECT first_token, seconds, detail FROM decisions WHERE status = 'ok' AND declined IS NULL"
+        )
+    ).result()
+    times = np.array([row[:2] for row in rows if json.loads(row[2])["model"] == "auto@quick"], dtype=float)
+    assert [one.reached for one in found] == pytest.approx((times <= 0.5).mean(axis=0).tolist())
+    assert found[0].reached > 0.3 > found[1].reached  # type: ignore[operator]
+    assert begun.text == "50% within 0.5 s to the first token (auto@quick)"
+
+
 def test_equal_ratings_are_not_taken_for_certainty() -> None:
     """47 right answers of 47: the exact lower bound of their share is 0.925, above 0.95 x 0.96 = 0.91."""
     rows = [("small", None, detail(0.96), 1.0)] * 47
@@ -119,12 +139,12 @@ def test_the_terminal_and_the_page_show_them(
     monkeypatch.chdir(tmp_path)
     shown = CliRunner().invoke(main, ["log", "status"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0, shown.output
-    for words in ("keep 90% of large", "95% within 6 s", "50% within 0.5 s (auto@quick)", "broken"):
+    for words in ("keep 90% of large", "95% within 6 s", "50% within 0.5 s (auto@quick)", "broken", EARLY):
         assert words in shown.stdout
     facts = CliRunner().invoke(main, ["log", "status", "--json"]).stdout.splitlines()
-    assert [json.loads(line)["verdict"] for line in facts][-1] == "broken"
+    assert [json.loads(line)["verdict"] for line in facts][-2] == "broken"
     promised = promises(read_config(tmp_path / "pandora.yaml"))
-    assert [one.text for one in promised][-1] == "50% within 0.5 s (auto@quick)"
+    assert [one.text for one in promised][-2:] == ["50% within 0.5 s (auto@quick)", EARLY]
     running = Running(tmp_path / "log.sqlite", promises=promised)
     text = running.ask(f"{ROOT}?csv=promises").text
     running.close()

@@ -57,7 +57,7 @@ def curve(
     from pandora_router.config.file import curve_of
     from pandora_router.folders import replace_text
     from pandora_router.router.curve_picture import curve_html, curve_svg
-    from pandora_router.router.latency import Timings
+    from pandora_router.router.latency import REPORTED, Timings
 
     if (keep is None) != (of is None):
         raise UsageError(
@@ -68,8 +68,8 @@ def curve(
         )
     router = open_router(folder)
     traced, sign = curve_of(router), router.report.sign
-    measured = router.record.report["routing"].get("timings")
-    timed = None if not measured else Timings.from_dict(measured)
+    facts = router.record.report["routing"]
+    timed = {name: Timings.from_dict(facts[name]) for name in REPORTED.values() if name in facts}
     kept = None if keep is None or of is None else traced.keep(keep, of)
     worth = 1.0 / router.fee_weight if kept is None else kept.point.worth
     if svg is not None:
@@ -80,17 +80,16 @@ def curve(
         replace_text(html, curve_html(traced, sign, worth, words))
     if as_json:
         goal = None if kept is None else {"worth": kept.point.worth, "sure": kept.sure}
-        seconds = None if timed is None else asdict(timed)
-        facts = {"fitted_worth": 1.0 / router.fee_weight, "goal": goal, "timings": seconds}
-        echo_json({**traced.to_dict(), **facts})
+        seconds = {"timings": None, **{name: asdict(each) for name, each in timed.items()}}
+        echo_json({**traced.to_dict(), "fitted_worth": 1.0 / router.fee_weight, "goal": goal, **seconds})
         return
     screen = Screen()
     if kept is not None:
         screen.say(promise(kept, sign))
     screen.say(plot(traced, sign))
     screen.show(points(traced, 1.0 / router.fee_weight, sign))
-    if timed is not None:
-        screen.show(times(timed, 1.0 / router.fee_weight, sign))
+    for each in timed.values():
+        screen.show(times(each, 1.0 / router.fee_weight, sign))
     screen.say(
         f"On {traced.prompts:,} held-out prompts; money per {PROMPTS:,}, looks included. The whole curve "
         f"lies within {traced.band:.2f} standard errors (se) of these points with probability 0.95. over "
@@ -101,13 +100,14 @@ def curve(
 def in_time(met: InTime, worth: float, sign: str) -> str:
     """Sentence on what a goal `latency` costs and whether the held-out prompts show that it is met."""
     quantile, share = met.timing.quantiles[met.level], met.level[1:]
+    does, done = (
+        ("Answers", "answers") if met.until == "last_byte" else ("Begins to answer", "begins to answer")
+    )
     took = f"{share} of 100 requests within {quantile.seconds:.3g} s"
     if met.sure:
-        verdict = f"Answers {took} (goal: {met.seconds:g} s; held-out prompts show it with 95 % confidence)"
+        verdict = f"{does} {took} (goal: {met.seconds:g} s; held-out prompts show it with 95 % confidence)"
     else:
-        verdict = (
-            f"Nothing surely answers {share} of 100 requests within {met.seconds:g} s; the best answers "
-        )
+        verdict = f"Nothing surely {done} {share} of 100 requests within {met.seconds:g} s; the best {done} "
         verdict += took.removeprefix(f"{share} of 100 requests ") + " on held-out prompts"
     cost = money(PROMPTS * met.timing.money, sign)
     price = money(met.timing.price * worth, sign)
@@ -128,7 +128,8 @@ def times(timed: Timings, worth: float, sign: str) -> Grid:
         rows.append((price, *cells, known, f"{point.score:.3f}", cost, f"{point.inspections:.2f}"))
     quantiles = [f"{name} (s)" for name in timed.points[0].quantiles]
     columns = ("price of a second", *quantiles, "p95 at most", "right", f"per {PROMPTS:,}", "looks")
-    return table("What a second is worth decides how long requests take", columns, rows)
+    what = "how long requests take" if timed.until == "last_byte" else "when answers begin"
+    return table(f"What a second is worth decides {what}", columns, rows)
 
 
 def promise(kept: Kept, sign: str) -> str:

@@ -250,16 +250,19 @@ def second(config: Config, table: Table) -> str:
     assert config.goal is not None
     latency = config.goal.latency
     assert latency is not None
-    if table.seconds is None:
+    whole = latency.until == "last_byte"
+    if table.seconds is None or (not whole and table.first_seconds is None):
         raise UsageError(
             "goal.latency",
-            expected="a table with the seconds of its answers",
+            expected="a table with the seconds of "
+            + ("its answers" if whole else "the first tokens of its answers"),
             came="one without",
-            do="Ask the specialists with `pandora collect`, which records them, or leave the goal out.",
+            do="Ask the specialists with `pandora collect`, which records them"
+            + (", or leave the goal out." if whole else " with `stream: true`, or leave `until` out."),
         )
     return (
         f"The price of a second at which {latency.level[1:]} of 100 requests are answered within "
-        f"{latency.seconds:g} s is searched for, from 0 on."
+        f"{latency.seconds:g} s{'' if whole else ' to the first token'} is searched for, from 0 on."
     )
 
 

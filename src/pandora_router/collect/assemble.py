@@ -128,7 +128,7 @@ def grade_key(cell: Cell, judge: Judge) -> str:
 def assemble(plan: CollectPlan, journal: Journal) -> Table:
     """The routing table of everything in the journal that belongs to this plan."""
     shape = (len(plan.questions), len(plan.specialists))
-    score, fee, seconds = (np.full(shape, np.nan) for _ in range(3))
+    score, fee, seconds, begun = (np.full(shape, np.nan) for _ in range(4))
     contexts = np.full(shape, None, dtype=object)
     lengths: dict[str, dict[str, float]] = {}
     for j, specialist in enumerate(plan.specialists):
@@ -136,6 +136,7 @@ def assemble(plan: CollectPlan, journal: Journal) -> Table:
         lengths[specialist.name] = measured(
             [journal.answers[cell.key] for cell in bought if cell.key in journal.answers]
         )
+        per_character = lengths[specialist.name].get("tokens_per_character", math.nan)
         for i in range(len(plan.questions)):
             of_cell = bought[i * plan.samples : (i + 1) * plan.samples]
             answered = [(cell, journal.answers[cell.key]) for cell in of_cell if cell.key in journal.answers]
@@ -145,6 +146,7 @@ def assemble(plan: CollectPlan, journal: Journal) -> Table:
                 fee[i, j] = _mean([answer.fee for _, answer in answered])
                 first = answered[0][1]
                 seconds[i, j] = first.seconds
+                begun[i, j] = _first_token(first, per_character)
                 contexts[i, j] = (
                     shown(first.context, first.logprobs)
                     if plan.log_probabilities and first.logprobs
@@ -162,6 +164,7 @@ def assemble(plan: CollectPlan, journal: Journal) -> Table:
         fee_weight=plan.fee_weight,
         lengths=lengths,
         seconds=seconds,
+        first_seconds=begun if np.isfinite(begun).any() else None,
     )
 
 
@@ -203,6 +206,17 @@ def _speed(answer: Answer, per_character: float) -> tuple[float, float] | None:
     if rest < 1.0 or rest > FASTEST * seconds:
         return None
     return max(answer.context_seconds - seen * seconds / rest, 0.0), rest / seconds
+
+
+def _first_token(answer: Answer, per_character: float) -> float:
+    """Seconds to the first token of an answer, NaN if it did not stream.
+
+    Where its speed does not show, the time when its beginning was complete, which is never too early.
+    """
+    if answer.context_seconds is None:
+        return math.nan
+    speed = _speed(answer, per_character) if math.isfinite(per_character) else None
+    return answer.context_seconds if speed is None else speed[0]
 
 
 def _grade(plan: CollectPlan, cell: Cell, answer: Answer, journal: Journal) -> float | None:

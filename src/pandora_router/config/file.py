@@ -275,7 +275,7 @@ class Config(Closed):
             if goal.keep is not None and goal.of is not None:
                 weight = 1.0 / (curve_of(router).keep(goal.keep, goal.of).point.worth or math.inf)
             if goal.latency is not None:
-                timed = timings_of(router.record.report)
+                timed = timings_of(router.record.report, goal.latency.until)
                 wanted = timed.within(goal.latency.level, goal.latency.seconds).timing.price
             same = math.isclose(weight, router.fee_weight, rel_tol=1e-6)
             if same and math.isclose(wanted, price, rel_tol=1e-6, abs_tol=1e-12):
@@ -285,7 +285,7 @@ class Config(Closed):
         if goal.keep is not None and goal.of is not None:
             reached |= asdict(curve_of(router).at(1.0 / router.fee_weight, goal.keep, goal.of))
         if goal.latency is not None:
-            timed, latency = timings_of(router.record.report), goal.latency
+            timed, latency = timings_of(router.record.report, goal.latency.until), goal.latency
             reached["latency"] = asdict(timed.at(second * router.fee_weight, latency.level, latency.seconds))
         return replace(router, record=replace(router.record, goal=reached))
 

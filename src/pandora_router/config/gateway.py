@@ -56,6 +56,7 @@ from pandora_router.store.versions import Lineup
 from pandora_router.transport.asgi import Address
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.failures import RateLimit
+from pandora_router.types import Until
 from pandora_router.wires.look import LookLength
 
 if TYPE_CHECKING:
@@ -140,11 +141,12 @@ class ServePlan:
             shared = shared_budget("", goal.budget, goal.per)
             pace = paced_router(router, goal.budget, shared, price)
         second = money_of_second(router, price, config.value.second)
+        until: Until = "last_byte" if goal is None or goal.latency is None else goal.latency.until
         parts = (backends, chosen, router, profiles, second, market, pace, candidate)
         promised = () if router is None else promises(config)
         lessons = config.learn.lessons(router, market)
         mix = None if router is None else Mix.of(router.cheap)
-        return Site(*parts, lessons=lessons, mix=mix, promises=promised, hash=content)
+        return Site(*parts, lessons=lessons, mix=mix, promises=promised, until=until, hash=content)
 
     def mount(self, gateway: Gateway, closing: ExitStack) -> None:
         """Add the dashboard to the gateway."""
@@ -279,6 +281,7 @@ def profile(name: str, config: Config, router: Router | None) -> Profile:
         exclude=frozenset(stated.exclude or ()),
         max_fee=stated.max_fee,
         paced=paced,
+        until="last_byte" if latency is None else latency.until,
     )
 
 

@@ -31,10 +31,17 @@ from pandora_router.config.price_parts import prices_of
 from pandora_router.config.specialists import AskedSettings, ChatSettings
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
-from pandora_router.prices import CHARACTERS_PER_TOKEN, Fare, Lengths, answer_seconds, expect_waits
+from pandora_router.prices import (
+    CHARACTERS_PER_TOKEN,
+    Fare,
+    Lengths,
+    answer_seconds,
+    beginning_seconds,
+    expect_waits,
+)
 from pandora_router.router.inspection import Waiting
 from pandora_router.text import did_you_mean
-from pandora_router.types import Vector
+from pandora_router.types import Until, Vector
 
 if TYPE_CHECKING:
     from pandora_router.config.file import Config
@@ -109,15 +116,16 @@ def looking(config: Config, table: Table, second: float | None = None) -> Inspec
 
 
 def waiting(config: Config, table: Table, inspection: InspectionPrice, second: float) -> Waiting:
-    """The price `second` in units of reward, and the seconds of looks and of whole answers."""
+    """The price `second` in units of reward, and the seconds of looks, whole answers and first tokens."""
     measured = {name: Lengths.of(means) for name, means in table.lengths.items()}
     looks = [inspection.looks[name].seconds if inspection.looks else 0.0 for name in table.specialists]
     answers = answer_seconds(table.specialists, measured)
+    first = np.array(beginning_seconds(table.specialists, measured))
     back = _shares(config, table, inspection.peek)
     price = second * (table.fee_weight if table.fee_weight > 0 else 0.0)
-    goal = config.goal
-    timed = goal is not None and goal.latency is not None
-    return Waiting(price, np.array(looks), np.array(answers), back, timed)
+    latency = None if config.goal is None else config.goal.latency
+    until: Until = "last_byte" if latency is None else latency.until
+    return Waiting(price, np.array(looks), np.array(answers), back, latency is not None, first, until)
 
 
 def _stated(config: Config, table: Table, money: float, weight: float, peek: int) -> InspectionPrice:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from pandora_router.config.shared import Above, Amount, Closed, Count, Name, Natural, Text
-from pandora_router.types import MechanismName
+from pandora_router.types import MechanismName, Until
 
 if TYPE_CHECKING:
     from pandora_router.gateway.lessons import Lessons
@@ -62,8 +62,12 @@ class BidSettings(Closed):
 
 
 class LatencySettings(Closed):
-    """The most seconds that half (p50), 90, 95 or 99 of 100 requests take to their last byte; one of them."""
+    """The most seconds that half (p50), 90, 95 or 99 of 100 requests take; one of them.
 
+    until: what is waited for: the last byte of the answer, or its first token.
+    """
+
+    until: Until = "last_byte"
     p50: Above | None = None
     p90: Above | None = None
     p95: Above | None = None
@@ -72,14 +76,14 @@ class LatencySettings(Closed):
     @model_validator(mode="after")
     def _one_level(self) -> Self:
         """Refuse none and several."""
-        if len(self.model_fields_set) != 1 or not self.seconds:
+        if len(self.model_fields_set - {"until"}) != 1 or not self.seconds:
             raise ValueError("one of p50, p90, p95 and p99, such as {p95: 2.0}")
         return self
 
     @property
     def level(self) -> str:
         """Which share of the requests is meant."""
-        return next(iter(self.model_fields_set))
+        return next(iter(self.model_fields_set - {"until"}))
 
     @property
     def seconds(self) -> float:

@@ -64,10 +64,9 @@ def price_of_second(router: Router, wanted: LatencySettings) -> float:
     if the fit measured no times.
     """
     fitted = router.record.goal.get("latency")
-    if fitted is not None and (fitted["level"], fitted["seconds"]) == (wanted.level, wanted.seconds):
-        met = InTime.from_dict(fitted)
-    else:
-        met = timings_of(router.record.report).within(wanted.level, wanted.seconds)
+    met = None if fitted is None else InTime.from_dict(fitted)
+    if met is None or (met.level, met.seconds, met.until) != (wanted.level, wanted.seconds, wanted.until):
+        met = timings_of(router.record.report, wanted.until).within(wanted.level, wanted.seconds)
     if not met.sure:
         took = met.timing.quantiles[met.level].seconds
         logger.warning(
@@ -88,7 +87,8 @@ def promises(config: Config) -> tuple[Promise, ...]:
         if goal.keep is not None and goal.of is not None:
             made.append(Promise(profile, goal.keep, goal.of))
         if goal.latency is not None:
-            made.append(Promise(profile, LEVELS[goal.latency.level], seconds=goal.latency.seconds))
+            level, until = LEVELS[goal.latency.level], goal.latency.until
+            made.append(Promise(profile, level, seconds=goal.latency.seconds, until=until))
     return tuple(made)
 
 

@@ -122,7 +122,7 @@ def merge(tables: Sequence[Table], *, prefer: Literal["first", "last"] | None = 
     matched k times. The first table that has a prompt gives its id, task and split, and later prompts of the
     same text take that split. An id that stands for another text already gets a number at its end. A conflict
     is a cell with another score or fee in two tables: `UsageError`, unless `prefer` says whose cell stays.
-    Context and seconds come with the cell, or from another table if that one has none.
+    Context and times come with the cell, or from another table if that one has none.
     """
     if not tables:
         raise _clash("tables to merge", "at least one", "none", "Name them.")
@@ -134,7 +134,7 @@ def merge(tables: Sequence[Table], *, prefer: Literal["first", "last"] | None = 
     rows = [prompts.add(table) for table in tables]
     shape = (len(prompts.ids), len(names))
     score, fee = np.full(shape, np.nan), np.full(shape, np.nan)
-    seconds = np.full(shape, np.nan)
+    times = {name: np.full(shape, np.nan) for table in tables for name in table.times}
     contexts, conflicts = np.full(shape, None, dtype=object), 0
     for table, places in zip(tables, rows, strict=True):
         cells = np.ix_(places, np.array([names.index(name) for name in table.specialists], dtype=np.intp))
@@ -147,9 +147,9 @@ def merge(tables: Sequence[Table], *, prefer: Literal["first", "last"] | None = 
         taken = stated & ~before if prefer != "last" else stated
         score[cells] = np.where(taken, table.score, score[cells])
         fee[cells] = np.where(taken | np.isnan(fee[cells]), table.fee, fee[cells])
-        if table.seconds is not None:
-            fresh = (taken | np.isnan(seconds[cells])) & ~np.isnan(table.seconds)
-            seconds[cells] = np.where(fresh, table.seconds, seconds[cells])
+        for name, values in table.times.items():
+            fresh = (taken | np.isnan(times[name][cells])) & ~np.isnan(values)
+            times[name][cells] = np.where(fresh, values, times[name][cells])
         if table.contexts is not None:
             better = (taken | _blank(contexts[cells])) & ~_blank(table.contexts)
             contexts[cells] = np.where(better, table.contexts, contexts[cells])
@@ -164,7 +164,7 @@ def merge(tables: Sequence[Table], *, prefer: Literal["first", "last"] | None = 
         contexts=None if all(table.contexts is None for table in tables) else contexts,
         fee_weight=tables[0].fee_weight,
         lengths=_mean_lengths(tables),
-        seconds=None if all(table.seconds is None for table in tables) else seconds,
+        **times,
     )
     return Merged(table, sum(map(len, tables)) - len(table), conflicts)
 

@@ -4,8 +4,9 @@ Limits on the size of files from outside.
 
 A routing table on disk: a folder of Parquet files with a manifest (see `folders`). No pickle.
 
-`prompts.parquet`, `score.parquet`, `fee.parquet`, and where there are some `contexts.parquet` and
-`seconds.parquet` (one column per specialist); the manifest also has the fingerprint of the content.
+`prompts.parquet`, `score.parquet`, `fee.parquet`, and where there are some `contexts.parquet`,
+`seconds.parquet` and `first_seconds.parquet` (one column per specialist); the manifest also has the
+fingerprint of the content.
 """
 
 from __future__ import annotations
@@ -120,7 +121,11 @@ def _read(stored: folders.Stored) -> Table:
             str(name): {str(kind): float(mean) for kind, mean in means.items()}
             for name, means in stored.manifest.get("lengths", {}).items()
         },
-        seconds=_matrix(files["seconds.parquet"], specialists) if "seconds.parquet" in files else None,
+        **{
+            name: _matrix(files[f"{name}.parquet"], specialists)
+            for name in ("seconds", "first_seconds")
+            if f"{name}.parquet" in files
+        },
     )
 
 
@@ -142,8 +147,8 @@ def _write(table: Table, folder: Path) -> dict[str, Any]:
     }
     if table.contexts is not None:
         files["contexts.parquet"] = _columns(table.contexts, table.specialists, pa.large_string())
-    if table.seconds is not None:
-        files["seconds.parquet"] = _columns(table.seconds, table.specialists, pa.float64())
+    for name, values in table.times.items():
+        files[f"{name}.parquet"] = _columns(values, table.specialists, pa.float64())
     for name, content in files.items():
         parquet.write_table(content, folder / name, compression="zstd")
     return {

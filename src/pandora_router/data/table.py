@@ -33,8 +33,9 @@ class Table:
     `score` is. `contexts[i, j]` is the text that an estimator may read before it estimates specialist j on
     prompt i (first tokens of the answer, retrieved passages), or None. `lengths` are means over the answers
     of a specialist, by its name, such as tokens and seconds of an answer (`collect.assemble`); empty where
-    nobody measured them. `seconds[i, j]` is how long that answer took, NaN where nobody measured it. Raises
-    `UsageError` if shapes, names or numbers are invalid.
+    nobody measured them. `seconds[i, j]` is how long that answer took, and `first_seconds[i, j]` how long
+    until its first token, NaN where nobody measured it. Raises `UsageError` if shapes, names or numbers are
+    invalid.
     """
 
     prompt_ids: tuple[str, ...]
@@ -48,6 +49,7 @@ class Table:
     fee_weight: float = 1.0
     lengths: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     seconds: Matrix | None = None
+    first_seconds: Matrix | None = None
 
     def __post_init__(self) -> None:
         for name in ("prompt_ids", "prompts", "tasks", "specialists"):
@@ -57,8 +59,8 @@ class Table:
         _freeze(self, "fee", np.asarray(self.fee, dtype=np.float64))
         if self.contexts is not None:
             _freeze(self, "contexts", np.asarray(self.contexts, dtype=object))
-        if self.seconds is not None:
-            _freeze(self, "seconds", np.asarray(self.seconds, dtype=np.float64))
+        for name, values in self.times.items():
+            _freeze(self, name, np.asarray(values, dtype=np.float64))
         _check_names(self)
         _check_shapes(self)
         _check_numbers(self)
@@ -120,6 +122,12 @@ class Table:
         return len(self.prompt_ids), len(self.specialists)
 
     @property
+    def times(self) -> dict[str, Matrix]:
+        """`seconds` and `first_seconds`, as far as they were recorded."""
+        both = {"seconds": self.seconds, "first_seconds": self.first_seconds}
+        return {name: values for name, values in both.items() if values is not None}
+
+    @property
     def reward(self) -> Matrix:
         """score - fee_weight * fee, NaN where the score is missing; (N, M)."""
         return self.score - self.fee_weight * np.where(np.isnan(self.score), np.nan, self.fee)
@@ -149,6 +157,7 @@ class Table:
             fee=self.fee[index],
             contexts=None if self.contexts is None else self.contexts[index],
             seconds=None if self.seconds is None else self.seconds[index],
+            first_seconds=None if self.first_seconds is None else self.first_seconds[index],
         )
 
     def in_split(self, name: str) -> Table:
@@ -180,8 +189,9 @@ class Table:
             score=self.score[:, index],
             fee=self.fee[:, index],
             contexts=None if self.contexts is None else self.contexts[:, index],
-            seconds=None if self.seconds is None else self.seconds[:, index],
             lengths={name: self.lengths[name] for name in specialists if name in self.lengths},
+            seconds=None if self.seconds is None else self.seconds[:, index],
+            first_seconds=None if self.first_seconds is None else self.first_seconds[:, index],
         )
 
     def with_fee_weight(self, weight: float) -> Table:
@@ -193,7 +203,7 @@ class Table:
         return replace(self, split=np.asarray(split, dtype=np.str_))
 
     def fingerprint(self) -> str:
-        """SHA-256 of all but `lengths` and `seconds`, 64 hex digits; the same on any machine."""
+        """SHA-256 of all but `lengths` and `times`, 64 hex digits; the same on any machine."""
         digest = hashlib.sha256(b"pandora-router table 1")
         for texts in (self.prompt_ids, self.prompts, self.tasks, self.split.tolist(), self.specialists):
             _feed_texts(digest, texts)
@@ -303,8 +313,7 @@ def _check_shapes(table: Table) -> None:
     }
     if table.contexts is not None:
         shapes["contexts"] = (table.contexts.shape, (n, m))
-    if table.seconds is not None:
-        shapes["seconds"] = (table.seconds.shape, (n, m))
+    shapes |= {name: (values.shape, (n, m)) for name, values in table.times.items()}
     for what, (came, expected) in shapes.items():
         if came != expected:
             raise UsageError(
@@ -342,11 +351,9 @@ def _check_numbers(table: Table) -> None:
         table.fee,
         "A fee is what the answer costs.",
     )
-    if table.seconds is not None:
-        wrong = np.isinf(table.seconds) | (table.seconds < 0)
-        refuse(
-            wrong, "the seconds", "zero or more, or NaN", table.seconds, "Leave out what was not measured."
-        )
+    for name, values in table.times.items():
+        wrong, what = np.isinf(values) | (values < 0), f"the {name.replace('_', ' ')}"
+        refuse(wrong, what, "zero or more, or NaN", values, "Leave out what was not measured.")
     if not np.isfinite(table.fee_weight) or table.fee_weight < 0:
         raise UsageError(
             "fee_weight",

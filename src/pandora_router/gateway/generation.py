@@ -25,6 +25,7 @@ from pandora_router.store.promises import Promise
 from pandora_router.store.rows import SharedBudget
 from pandora_router.store.worker import Store
 from pandora_router.transport.relay import LONGEST
+from pandora_router.types import Until
 
 Mode = Literal["route", "observe"]
 Switch = Literal["priced", "never", "always"]
@@ -102,7 +103,8 @@ class Profile:
     router: decides; None if none is fitted. Routers of several profiles share their estimators and differ in
     what a right answer is worth. second: what a second of waiting costs, in dollars. only, exclude: names of
     specialists that alone may answer, or may not. max_fee: the most that an answer may cost, in dollars.
-    paced: how the worth follows the profile's own budget, if it has one.
+    paced: how the worth follows the profile's own budget, if it has one. until: what is waited for, to the
+    price of whose seconds `second` belongs.
     """
 
     router: Router | None = None
@@ -111,6 +113,7 @@ class Profile:
     exclude: frozenset[str] = frozenset()
     max_fee: float | None = None
     paced: PacedRouter | None = None
+    until: Until = "last_byte"
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +157,7 @@ class Site:
     `distrust` moves the worth of specialists that no longer earn what the router expects, by router and name.
     `lessons` says which requests are asked for what they teach; None if none is. `mix` is that of the prompts
     that the router knows, to which requests are compared, if they are. `promises` are those of
-    goals, to be held against live requests.
+    goals, to be held against live requests. `until`: see `Profile`.
     """
 
     backends: tuple[Backend, ...]
@@ -169,6 +172,7 @@ class Site:
     lessons: Lessons | None = None
     mix: Mix | None = None
     promises: tuple[Promise, ...] = ()
+    until: Until = "last_byte"
     generation: int = 0
     hash: str = ""
 
@@ -234,13 +238,13 @@ class Site:
         profile = replace(self.profiles[name], paced=paced, router=paced.now, second=second)
         return replace(self, profiles={**self.profiles, name: profile})
 
-    def current(self, router: Router, second: float, measured: Mapping[str, Lengths]) -> Router:
+    def current(self, router: Router, second: float, measured: Mapping[str, Lengths], until: Until) -> Router:
         """The router with the speed of each specialist priced, and with what alarms took from its worth."""
         moved = self.distrust.get(base_id(router.id))
         if moved:
             bonus = [moved.get(name, 0.0) for name in router.specialists]
             router = weighed(router, router.fee_weight, bonus)
-        return at_speed(router, second, measured)
+        return at_speed(router, second, measured, until)
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
@@ -279,7 +283,7 @@ class Site:
             return None
         name, _, profile = model.partition("@")
         if model == AUTO:
-            return Profile(self.router, self.second)
+            return Profile(self.router, self.second, until=self.until)
         if name == AUTO and profile in self.profiles:
             return self.profiles[profile]
         raise UsageError(

@@ -245,6 +245,23 @@ def answer_seconds(names: Sequence[str], measured: Mapping[str, Lengths]) -> lis
     return [usual if (seconds := known.get(name)) is None else seconds for name in names]
 
 
+def beginning_seconds(names: Sequence[str], measured: Mapping[str, Lengths]) -> list[float]:
+    """The expected seconds to the first token of each specialist.
+
+    One that was never seen to stream begins when its whole answer is there; where nothing was measured, the
+    others' mean.
+
+    >>> measured = {"a": Lengths.of({"first_token": 0.5, "seconds": 9.0}), "b": Lengths.of({"seconds": 2.0})}
+    >>> beginning_seconds(("a", "b"), measured)
+    [0.5, 2.0]
+    """
+    begun = {
+        name: Lengths(seconds=known.seconds if known.first_token.value is None else known.first_token)
+        for name, known in measured.items()
+    }
+    return answer_seconds(names, begun)
+
+
 def expect_waits(reading: Mapping[str, float]) -> dict[str, float]:
     """How long a look at each specialist is expected to be held if it loses: the mean look at another one.
 

@@ -17,10 +17,11 @@ from pandora_router.boxes import Costs
 from pandora_router.calibrate import SignalModel, Unfitted, check, cross_check
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import ORACLE, RANDOM, ROUTER, Routed, Standing, basic, search
+from pandora_router.data import Table
 from pandora_router.errors import UsageError
 from pandora_router.router.curve import Route, trace
 from pandora_router.router.inspection import Waiting
-from pandora_router.router.latency import timings
+from pandora_router.router.latency import REPORTED, timings
 from pandora_router.router.revalue import Moved
 from pandora_router.search import Policy
 from pandora_router.text import money
@@ -41,13 +42,16 @@ class Priced:
         return None if traced is None else traced.to_dict()
 
     def timings(
-        self, route: Route, part: Readings, costs: Costs, waiting: Waiting, seconds: Matrix | None
+        self, route: Route, part: Readings, costs: Costs, waiting: Waiting, table: Table
     ) -> dict[str, Any]:
         """Times over the price of a second (`router.latency`) as plain values; empty if not wanted."""
         if not waiting.timed:
             return {}
-        measured = timings(route, part, costs, waiting, seconds, self.weight)
-        return {} if measured is None else {"timings": asdict(measured)}
+        measured = {
+            name: timings(route, part, costs, waiting, table, self.weight, until)
+            for until, name in REPORTED.items()
+        }
+        return {name: asdict(timed) for name, timed in measured.items() if timed is not None}
 
 
 def report(
@@ -62,13 +66,13 @@ def report(
     standing: Standing,
     waiting: Waiting,
     priced: Priced,
-    seconds: Matrix | None = None,
+    test: Table,
 ) -> dict[str, Any]:
     """The report as plain values for JSON.
 
     `held` has the readings of "calibration" and, if they may be used, of "test"; `others` has further cheap
     estimates of the same prompts, by name, whose squared errors are reported too. Decisions count `waiting`
-    as a gateway does. `seconds` are those of the test answers, NaN where not recorded.
+    as a gateway does. `test` has the seconds of the test answers, where they were recorded.
     """
     name = "test" if "test" in held else "calibration"
     part = held[name]
@@ -99,8 +103,7 @@ def report(
                 return search(policy, Moved(signal, by), whole, at)
 
             facts["routing"]["curve"] = priced.curve(route, whole, costs, waiting)
-            known = None if seconds is None else seconds[part.complete]
-            facts["routing"] |= priced.timings(route, whole, costs, waiting, known)
+            facts["routing"] |= priced.timings(route, whole, costs, waiting, test.rows(part.complete))
     return facts
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from pandora_router.boxes import Costs
 from pandora_router.errors import UsageError
 from pandora_router.text import did_you_mean
-from pandora_router.types import Vector
+from pandora_router.types import Until, Vector
 
 
 def purchase(price: float, boxes: int, *, together: bool) -> Costs:
@@ -64,9 +64,10 @@ class Waiting:
     """The price of a second of waiting, in units of reward, and how long specialists take.
 
     look: expected seconds until a look has read enough (M,); their price is the `wait` of inspection costs.
-    answer: expected seconds of a whole answer (M,); their price counts against its worth. back: the share of
-    the wait for a look that comes back if its specialist is chosen (M,). timed: whether a fit also measures
-    how long requests take at other prices of a second (`router.latency`).
+    answer: expected seconds of a whole answer (M,). back: the share of the wait for a look that comes back if
+    its specialist is chosen (M,). timed: whether a fit also measures how long requests take at other prices
+    of a second (`router.latency`). first: expected seconds to the first token (M,). until: whether the price
+    of the seconds to the last byte or to the first token counts against the worth of an answer.
     """
 
     second: float
@@ -74,6 +75,8 @@ class Waiting:
     answer: Vector
     back: Vector
     timed: bool = False
+    first: Vector | None = None
+    until: Until = "last_byte"
 
     @classmethod
     def none(cls, boxes: int) -> Waiting:
@@ -82,8 +85,12 @@ class Waiting:
 
     @property
     def lost(self) -> Vector:
-        """What the seconds of a whole answer take from the worth of each specialist (M,)."""
-        return self.second * self.answer
+        """What the seconds of an answer take from the worth of each specialist (M,)."""
+        return self.second * self.expected(self.until)
+
+    def expected(self, until: Until) -> Vector:
+        """The expected seconds of an answer to its last byte or its first token (M,)."""
+        return self.answer if until == "last_byte" or self.first is None else self.first
 
     def repriced(self, costs: Costs, second: float) -> Costs:
         """Inspection costs at another price of a second than this one, with the waits that follow from it.

@@ -8,6 +8,8 @@ as the longest. An answer that was looked at goes on meanwhile:
     end of the looks + seconds of the answer                             chosen without a look
     max(end of the looks, begin of its look + seconds of the answer)     chosen after a look
 
+The time until the first token has the seconds to the first token in their place, here and in the worth.
+
 The quantile p of n times is below the r-th smallest with probability P(Binomial(n, p) < r), whatever their
 law; `Quantile.most` is the smallest that makes this 0.95.
 """
@@ -24,9 +26,10 @@ from scipy.special import bdtr
 from pandora_router.boxes import Costs
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import Routed
+from pandora_router.data import Table
 from pandora_router.errors import UsageError
 from pandora_router.router.inspection import Waiting
-from pandora_router.types import Matrix, Vector
+from pandora_router.types import Matrix, Until, Vector
 
 LEVELS: Mapping[str, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 """The shares of requests that a goal may speak of."""
@@ -38,6 +41,9 @@ below the first hardly anything changes, above the last nobody but the fastest i
 CONFIDENCE = 0.95
 NEAR = 1.02
 """Where no price meets a goal, the lowest whose quantile is within this factor of the smallest is served."""
+
+REPORTED: Mapping[Until, str] = {"last_byte": "timings", "first_token": "timings_first_token"}
+"""The names of timings in the report of a fit."""
 
 Route = Callable[[Vector, Costs], Routed]
 """Decides the held-out prompts with the worth of each box moved by (M,), at these inspection costs."""
@@ -92,13 +98,15 @@ class Timing:
 class InTime:
     """The price of a second that meets a goal: `level` of all requests answered within `seconds`.
 
-    sure: whether the held-out prompts show it; otherwise `timing` is the best that there is.
+    sure: whether the held-out prompts show it; otherwise `timing` is the best that there is. until: what was
+    waited for.
     """
 
     level: str
     seconds: float
     timing: Timing
     sure: bool
+    until: Until = "last_byte"
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
@@ -108,15 +116,17 @@ class InTime:
 
 @dataclass(frozen=True)
 class Timings:
-    """Timings by falling price of a second, measured on so many prompts."""
+    """Timings by falling price of a second, measured on so many prompts; `until`: what was waited for."""
 
     points: tuple[Timing, ...]
     prompts: int
+    until: Until = "last_byte"
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
         """What `dataclasses.asdict` wrote."""
-        return cls(tuple(Timing.from_dict(point) for point in facts["points"]), facts["prompts"])
+        points = tuple(Timing.from_dict(point) for point in facts["points"])
+        return cls(points, facts["prompts"], facts.get("until", "last_byte"))
 
     def within(self, level: str, seconds: float) -> InTime:
         """The lowest price of a second at which `level` of all requests take at most `seconds`.
@@ -131,15 +141,15 @@ class Timings:
                 break
             last = point
         if last is not None:
-            return InTime(level, seconds, last, sure=True)
+            return InTime(level, seconds, last, True, self.until)
         least = NEAR * min(point.quantiles[level].seconds for point in self.points)
         near = [point for point in self.points if point.quantiles[level].seconds <= least]
-        return InTime(level, seconds, near[-1], sure=False)
+        return InTime(level, seconds, near[-1], False, self.until)
 
     def at(self, price: float, level: str, seconds: float) -> InTime:
         """Whether the point nearest to `price` meets the goal."""
         near = min(self.points, key=lambda point: abs(point.price - price))
-        return InTime(level, seconds, near, _meets(near, level, seconds))
+        return InTime(level, seconds, near, _meets(near, level, seconds), self.until)
 
 
 def _meets(point: Timing, level: str, seconds: float) -> bool:
@@ -148,27 +158,29 @@ def _meets(point: Timing, level: str, seconds: float) -> bool:
 
 
 def timings(
-    route: Route, part: Readings, costs: Costs, waiting: Waiting, seconds: Matrix | None, weight: float
+    route: Route, part: Readings, costs: Costs, waiting: Waiting, table: Table, weight: float, until: Until
 ) -> Timings | None:
     """Times, scores and money over the price of a second on complete held-out readings.
 
-    seconds: of each answer (N, M), NaN where not recorded; prompts without all of them are left out. weight:
+    table: the same prompts; those without the seconds of all answers `until` then are left out. weight:
     `fee_weight` of the fit, in which `part` and `costs` are. None if no seconds were recorded or all
     specialists are equally fast.
     """
-    spread = float(waiting.answer.max() - waiting.answer.min())
-    if seconds is None or weight <= 0.0 or spread <= 0.0:
+    expected, whole = waiting.expected(until), table.seconds
+    seconds = whole if until == "last_byte" else table.first_seconds
+    spread = float(expected.max() - expected.min())
+    if seconds is None or whole is None or weight <= 0.0 or spread <= 0.0:
         return None
-    known = np.flatnonzero(np.isfinite(seconds).all(axis=1))
+    known = np.flatnonzero(np.isfinite(seconds + whole).all(axis=1))
     if not len(known):
         return None
     prices = {0.0, waiting.second, *(np.geomspace(LOWEST, HIGHEST, STEPS) / spread).tolist()}
     rows, points = np.arange(len(part)), []
     for price in sorted(prices, reverse=True):
         at = waiting.repriced(costs, price)
-        routed = route(-price * waiting.answer, at)
+        routed = route(-price * expected, at)
         money = (part.fee[rows, routed.choice] + routed.money(at)) / weight
-        taken = elapsed(routed, waiting.look, seconds)[known]
+        taken = elapsed(routed, waiting.look, whole, seconds)[known]
         points.append(
             Timing(
                 float(price),
@@ -178,20 +190,21 @@ def timings(
                 {name: Quantile.of(taken, share) for name, share in LEVELS.items()},
             )
         )
-    return Timings(tuple(points), len(known))
+    return Timings(tuple(points), len(known), until)
 
 
-def elapsed(routed: Routed, look: Vector, answer: Matrix) -> Vector:
+def elapsed(routed: Routed, look: Vector, answer: Matrix, until: Matrix | None = None) -> Vector:
     """Seconds of each request (N,), from the mean seconds of looks (M,) and those of answers (N, M).
 
-    A look takes no longer than the whole answer.
+    A look takes no longer than the whole answer. until: seconds to what is waited for (N, M), if that is not
+    the last byte.
 
     >>> routed = Routed(np.array([0]), np.zeros(1), np.zeros(1), stage=np.array([[0, 0, 1]]))
     >>> elapsed(routed, np.array([1.0, 2.0, 0.5]), np.array([[2.2, 9.0, 9.0]])).tolist()
     [2.5]
     """
     rows, choice = np.arange(len(routed.choice)), routed.choice
-    whole: Vector = answer[rows, choice]
+    whole: Vector = (answer if until is None else until)[rows, choice]
     if routed.stage is None:
         return whole
     reading = np.minimum(look, answer)
@@ -204,14 +217,18 @@ def elapsed(routed: Routed, look: Vector, answer: Matrix) -> Vector:
     return np.where(mine >= 0, np.maximum(end, begun + whole), end + whole)
 
 
-def timings_of(facts: Mapping[str, Any]) -> Timings:
+def timings_of(facts: Mapping[str, Any], until: Until = "last_byte") -> Timings:
     """The timings in the report of a fit; `UsageError` if it did not measure them."""
-    measured = facts.get("routing", {}).get("timings")
+    measured = facts.get("routing", {}).get(REPORTED[until])
     if not measured:
+        whole = until == "last_byte"
+        of, again = (
+            ("its answers", "") if whole else ("the first tokens of its answers", " and `stream: true`")
+        )
         raise UsageError(
             "goal.latency",
-            expected="a router fitted with a goal latency, on a table with the seconds of its answers",
-            came="no times on test prompts",
-            do="Collect with `pandora collect`, which records seconds, and fit again with this goal.",
+            expected=f"a router fitted with a goal latency, on a table with the seconds of {of}",
+            came="no such times on test prompts",
+            do=f"Collect with `pandora collect`{again}, which records seconds, and fit again with this goal.",
         )
     return Timings.from_dict(measured)

@@ -22,11 +22,11 @@ from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Boxes, Costs
 from pandora_router.calibrate.signals import Prior, SignalModel
-from pandora_router.prices import Lengths, answer_seconds
+from pandora_router.prices import Lengths, answer_seconds, beginning_seconds
 from pandora_router.router.router import Router
 from pandora_router.search import Batch
 from pandora_router.search.moving_batch import MovingBatch
-from pandora_router.types import Matrix, Vector
+from pandora_router.types import Matrix, Until, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,9 +81,15 @@ def weighed(router: Router, fee_weight: float, bonus: ArrayLike = 0.0, name: str
     )
 
 
-def at_speed(router: Router, second: float, measured: Mapping[str, Lengths]) -> Router:
-    """The router with the expected time of each specialist's answer priced at `second` dollars per second."""
-    waits = answer_seconds(router.specialists, measured)
+def at_speed(
+    router: Router, second: float, measured: Mapping[str, Lengths], until: Until = "last_byte"
+) -> Router:
+    """The router with the expected time of each specialist's answer priced at `second` dollars per second.
+
+    `until` says which time: to the last byte or to the first token.
+    """
+    expected = answer_seconds if until == "last_byte" else beginning_seconds
+    waits = expected(router.specialists, measured)
     if second <= 0.0 or not any(waits):
         return router
     return weighed(router, router.fee_weight, [-router.fee_weight * second * wait for wait in waits])

@@ -329,8 +329,7 @@ def tested(
         return route_sets(made.signal, made.policy, part, fresh.raw, at, by)
 
     priced = Priced(made.fee_weight, made.fees, made.specialists)
-    known = None if test.seconds is None else test.seconds[rows]
-    timed = priced.timings(route, part, made.costs, waiting, known)
+    timed = priced.timings(route, part, made.costs, waiting, test.rows(rows))
     return facts, {**measured, "curve": priced.curve(route, part, made.costs, waiting), **timed}
 
 

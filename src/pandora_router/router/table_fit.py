@@ -66,7 +66,7 @@ from pandora_router.router.recipes import (
 )
 from pandora_router.run.runner import InPlace, Runner
 from pandora_router.search import Committing, KnowledgeGradient, Policy
-from pandora_router.types import Advance, Matrix
+from pandora_router.types import Advance
 
 if TYPE_CHECKING:
     from pandora_router.router.router import Router
@@ -177,7 +177,7 @@ def fit(
     costs = costs_of(order, costly)
     say("fitting the signal model and weighing policies", 0.85)
     signal, policy, evidence = choose(order, held["calibration"], learnt, costs)
-    measured = _measured(order, train, known, signal, policy, costs, say, parts["test"].seconds)
+    measured = _measured(order, train, known, signal, policy, costs, say, parts["test"])
     default = order.default or measured["standing"]["single"]
     cheap, remembered = _shipped(order, known.cheap, train, calibration, test)
     counts = {"train": len(train), "calibration": len(calibration), "test": len(test), "left_out": repeated}
@@ -230,7 +230,7 @@ def _measured(
     policy: Policy,
     costs: Costs,
     say: Advance,
-    seconds: Matrix | None,
+    test: Table,
 ) -> dict[str, Any]:
     """The report on held-out prompts, the best single and cheapest specialist, and the worth of each part."""
     say("checking on held-out prompts", 0.95)
@@ -241,7 +241,7 @@ def _measured(
         standing=standing,
         waiting=order.waiting,
         priced=priced(train),
-        seconds=seconds,
+        test=test,
     )
     say("weighing the parts of the signal model", 0.97)
     return measured | {

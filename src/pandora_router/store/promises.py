@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pandora_router.store.database import Transaction
+from pandora_router.types import Until
 
 AUTO = "auto"
 NEWEST = 5000
@@ -29,13 +30,14 @@ class Promise:
     """What a goal promises of requests for `auto`, or for `auto@profile`.
 
     Either at least the share `share` of the score of `of`, or that the share `share` of all requests is
-    answered within `seconds`.
+    answered within `seconds`, to the last byte or `until` the first token.
     """
 
     profile: str
     share: float
     of: str = ""
     seconds: float | None = None
+    until: Until = "last_byte"
 
     @property
     def text(self) -> str:
@@ -43,7 +45,8 @@ class Promise:
         who = f" ({AUTO}@{self.profile})" if self.profile else ""
         if self.seconds is None:
             return f"keep {self.share:.0%} of {self.of}{who}"
-        return f"{self.share:.0%} within {self.seconds:g} s{who}"
+        what = "" if self.until == "last_byte" else " to the first token"
+        return f"{self.share:.0%} within {self.seconds:g} s{what}{who}"
 
 
 @dataclass(frozen=True)
@@ -99,19 +102,23 @@ def watched(
     if not promises:
         return ()
     rows = open_.rows(
-        "SELECT d.specialist, d.seconds, d.detail, (SELECT f.value FROM feedback f WHERE f.decision = d.id "
+        "SELECT d.specialist, d.seconds, d.first_token, d.detail, "
+        "(SELECT f.value FROM feedback f WHERE f.decision = d.id "
         "AND f.metric = ? ORDER BY f.at DESC, f.id DESC LIMIT 1) FROM decisions d "
         "WHERE d.at >= ? AND d.status = 'ok' AND d.worth IS NOT NULL ORDER BY d.at DESC LIMIT ?",
         *(metric, since, NEWEST),
     )
-    read = [(str(name), seconds, json.loads(str(detail)), rating) for name, seconds, detail, rating in rows]
+    read = [
+        (str(name), {"last_byte": last, "first_token": first}, json.loads(str(detail)), rating)
+        for name, last, first, detail, rating in rows
+    ]
     found = []
     for promise in promises:
         mine = [row for row in read if _profile(row[2]) == promise.profile]
         if promise.seconds is None:
             found.append(_kept(promise, mine))
         else:
-            taken = [float(seconds) for _, seconds, _, _ in mine if seconds is not None]
+            taken = [float(at) for _, times, _, _ in mine if (at := times[promise.until]) is not None]
             found.append(_in_time(promise, taken, promise.seconds))
     return tuple(found)
 

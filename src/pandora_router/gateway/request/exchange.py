@@ -178,7 +178,7 @@ class Exchange:
             return choice.fallback(settings, offered, "no router is fitted")
         if not turn.prompt.strip():
             return choice.fallback(settings, offered, "the request has no text to judge")
-        router = self.site.current(router, self.profile.second, self.measured)
+        router = self.site.current(router, self.profile.second, self.measured, self.profile.until)
         router, stay = choice.priced(router, self.site, known := self.ledger.known, self.begun)
         self.looks = self._live(router, offered) if call else None
         begun = None

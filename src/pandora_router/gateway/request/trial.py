@@ -91,7 +91,7 @@ def on_trial(site: Site, model: str, measured: Mapping[str, Lengths]) -> Router 
     router, weight = candidate.router, site.router.fee_weight
     if router.fee_weight != weight:  # the worth follows a budget
         router = weighed(router, weight)
-    return site.current(router, site.second, measured)
+    return site.current(router, site.second, measured, site.until)
 
 
 async def toss(
