@@ -185,7 +185,12 @@ MUTANTS = (
     Mutant("market", "market/posted.py", "float(costs.own.sum()) - back", "float(costs.own.sum())"),
     Mutant("learning", "learn/drift.py", "last = later[-FIRST:]", "last = later"),
     Mutant("learning", "learn/evidence.py", "width / min(delta, 1.0 - delta)", "width / delta"),
-    Mutant("learning", "learn/evidence.py", "mean < -evidence.standard_error", "mean < 0.0"),
+    Mutant(
+        "learning",
+        "learn/evidence.py",
+        "self.least else replace(made, vetoed=made.mean < -made.standard_error)",
+        "self.least else replace(made, vetoed=made.mean < 0.0)",
+    ),
     Mutant("learning", "learn/pace.py", "expected=forget * self.expected", "expected=self.expected"),
     Mutant("learning", "learn/refit.py", "there = traffic.specialists.index(name)", "there = column"),
     Mutant(
