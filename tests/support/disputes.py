@@ -11,13 +11,12 @@ from pandora_router.data import Table, resplit
 from tests.support.routers import QUICK
 
 NAMES = ("small", "large", "echo")
-ASKED = {"count": "count", "tell": "tell me a long story about"}
 WORDS = ("kings", "rivers", "poems", "planets", "genes", "angles")
 
 
 def prompt(kind: str, number: int) -> str:
     """A prompt that both routers give to echo (`tell`), or that they dispute (`count`)."""
-    return f"{ASKED[kind]} the {WORDS[number % len(WORDS)]} of case {number}"
+    return f"{kind} the {WORDS[number % len(WORDS)]} of case {number}"
 
 
 def believer(in_: str, n: int = 160, seed: int = 0) -> Table:
