@@ -12,10 +12,12 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pandora_router.store.database import Transaction
-from pandora_router.types import Until
+
+if TYPE_CHECKING:  # types needs numpy: `pandora log --help` does without
+    from pandora_router.types import Until
 
 AUTO = "auto"
 NEWEST = 5000
