@@ -86,18 +86,21 @@ class Users:
             return None
         return name
 
-    def until(self, kind: str, done: Callable[[], bool], most: int) -> int:
-        """Ask until something has happened; the number of requests it took."""
+    def until(self, kind: str, done: Callable[[], bool], quickly: int) -> None:
+        """Ask until something has happened; after `quickly` requests slowly.
+
+        Workers look into the store every second or two: a fast machine asks many hundred times meanwhile.
+        """
         end = time.monotonic() + LONGEST
-        for i in range(most):
+        asked = 0
+        while time.monotonic() < end:
             self.ask(kind)
-            if i % 20 == 19 and done():
-                return i + 1
-        while time.monotonic() < end:  # what was rated last is read within seconds
-            if done():
-                return most
-            time.sleep(0.5)
-        raise AssertionError(f"nothing happened in {most} requests")
+            asked += 1
+            if asked > quickly:
+                time.sleep(0.05)
+            if asked % 20 == 0 and done():
+                return
+        raise AssertionError(f"nothing happened in {asked} requests")
 
 
 def kill_a_worker(parent: subprocess.Popen[str]) -> None:
