@@ -24,6 +24,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.run import InPlace, Pool, Runner, ShardError
+from pandora_router.run.runner import ONE_THREAD
 from pandora_router.search import batch
 
 RUNNERS = [InPlace(), Pool(1), Pool(3)]
@@ -90,9 +91,13 @@ def test_an_error_of_the_function_keeps_its_parts(runner: Runner) -> None:
 
 
 @runners
-def test_a_shard_has_one_core(runner: Runner) -> None:
+def test_a_shard_has_one_core(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread for BLAS, and batches of searches in slices as one thread takes them: all ten rows."""
-    assert list(runner.map(threads, [0, 1])) == [(1, 10), (1, 10)]
+    for variable in ONE_THREAD:
+        monkeypatch.delenv(variable, raising=False)  # the tests have one thread anyway
+    with threadpool_limits(2):
+        assert threads(0)[0] == 2
+        assert list(runner.map(threads, [0, 1])) == [(1, 10), (1, 10)]
 
 
 @runners
