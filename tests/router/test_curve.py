@@ -203,3 +203,30 @@ def test_the_drawing_has_every_point_where_it_is_and_the_present_one(fresh: tupl
     page = curve_html(curve, "$", worth, "<script>")
     assert "<script>" not in page
     assert "default-src 'none'" in page
+
+
+def test_names_of_specialists_that_are_alike_do_not_cover_each_other() -> None:
+    """With letters 6 wide and 10 high, as a browser draws them; every name has its square as a title."""
+    near = {
+        "examples": (3.0, 0.14),
+        "majority": (5.5, 0.142),
+        "closed book": (6.0, 0.1),
+        "large": (43.0, 0.6),
+    }
+    near |= {f"copy {number}": (20.0, 0.3) for number in range(6)}
+    singles = {name: Point(None, score, 0.01, cost, 0.01) for name, (cost, score) in near.items()}
+    curve = Curve((Point(1.0, 0.7, 0.01, 20.0, 0.1),), singles, 100, 2.0)
+    drawn = list(ElementTree.fromstring(curve_svg(curve, "$")).iter())
+    titles = {str(mark.text).partition(":")[0] for mark in drawn if mark.tag.endswith("title")}
+    assert titles >= near.keys()
+    texts = [mark for mark in drawn if mark.tag.endswith("text") and mark.text in near]
+    assert {"examples", "majority", "closed book", "large", "copy 0", "copy 1"} <= {
+        mark.text for mark in texts
+    }
+    boxes = [
+        (float(mark.get("x", "")), float(mark.get("y", "")), 6.0 * len(mark.text or "")) for mark in texts
+    ]
+    for one, (left, base, wide) in enumerate(boxes):
+        for other_left, other_base, other_wide in boxes[:one]:
+            beside = left + wide <= other_left or other_left + other_wide <= left
+            assert beside or abs(base - other_base) >= 10.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from pandora_router.config.shared import Above, Amount, Closed, Count, Name, Natural, Text
+from pandora_router.config.shared import Above, Amount, Closed, Count, Name, Natural, Share, Text
 from pandora_router.types import MechanismName, Until
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class ProfileSettings(Closed):
 
     right_answer: Above | None = None
     second: Amount | None = None
-    keep: Above | None = None
+    keep: Share | None = None
     of: Name | None = None
     budget: Above | None = None
     per: Literal["day", "week", "month"] | None = None
@@ -137,7 +137,7 @@ class GoalSettings(Closed):
     latency: how long requests may take; alone, or beside one of the others.
     """
 
-    keep: Above | None = None
+    keep: Share | None = None
     of: Name | None = None
     budget: Above | None = None
     per: Literal["day", "week", "month"] | None = None

@@ -36,8 +36,10 @@ from pandora_router.gateway.http.app import Gateway
 from pandora_router.gateway.http.learner import keep_learning
 from pandora_router.gateway.http.telemetry import Traces, log_as_json
 from pandora_router.learn.pace import Traffic
-from pandora_router.store import budgets, maintenance, versions
+from pandora_router.store import budgets, explored, maintenance, versions
+from pandora_router.store.database import Transaction
 from pandora_router.store.money import dollars, period_bounds
+from pandora_router.store.rows import SharedBudget
 from pandora_router.store.versions import Lineup
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Address, run_event_loop, url_of
@@ -347,6 +349,13 @@ async def _pacing(gateway: Gateway) -> None:
         await asyncio.sleep(PACE_EVERY)
 
 
+def _traffic(open_: Transaction, budget: SharedBudget, now: float) -> Traffic:
+    """What the store knows of a paced budget."""
+    cost, requests, recent, seconds = budgets.traffic(open_, budget, now)
+    labels = explored.labels_cost(open_, budget, now)
+    return Traffic(dollars(cost), requests, recent, seconds, dollars(labels))
+
+
 async def keep_pace(gateway: Gateway, now: float) -> None:
     """Serve the worth at which the budget of the goal lasts (`learn.pace`); nothing without such a goal.
 
@@ -354,15 +363,14 @@ async def keep_pace(gateway: Gateway, now: float) -> None:
     """
     for name, paced in gateway.site.paced_routers.items():
         _, until = period_bounds(paced.budget.period, now)
-        read = functools.partial(budgets.traffic, budget=paced.budget, now=now)
-        cost, requests, recent, seconds = await gateway.store.run(read)
-        seen = Traffic(dollars(cost), requests, recent, seconds)
+        read = functools.partial(_traffic, budget=paced.budget, now=now)
+        seen = await gateway.store.run(read)
         pace = paced.pace.after(seen, until - now)
         expected = pace.expected_end(seen, until - now)
         note = functools.partial(budgets.note_pace, budget=paced.budget, worth=pace.worth, expected=expected)
         await gateway.store.run(functools.partial(note, now=now))
         if abs(math.log(pace.worth / paced.pace.worth)) > NOTABLE:
-            spent = f"${dollars(cost):.2f} of ${pace.budget:.2f} spent this {paced.budget.period}"
+            spent = f"${seen.spent:.2f} of ${pace.budget:.2f} spent this {paced.budget.period}"
             worth = f"a right answer is worth ${pace.worth:.3g} from now on"
             logger.warning("%s, for %s: %s", worth, paced.budget, spent)
         if gateway.site.paced_routers.get(name) is paced:  # no other site was installed meanwhile
