@@ -265,7 +265,7 @@ MUTANTS = (
         "looks = batch.mean < price if sealed",
         "looks = batch.mean > price if sealed",
     ),
-    Mutant("market", "market/plans.py", "np.maximum(shown - shade, call)", "(shown - shade)"),
+    Mutant("market", "market/plans.py", "Plans(plans.looks & ~mine, plans", "Plans(plans.looks, plans"),
     Mutant(
         "market",
         "market/plans.py",
