@@ -54,7 +54,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/oracles/test_statistics.py::test_clusters_whose_rows_cancel_do_not_narrow_the_doubt",
         "tests/oracles/test_statistics.py::test_the_doubt_is_the_larger_of_both_errors",
     ),
-    "evaluate/outcomes.py": ("tests/laws/test_outcomes.py::test_standard_error_is_that_of_the_prompts",),
+    "evaluate/outcomes.py": (
+        "tests/laws/test_outcomes.py::test_standard_error_is_that_of_the_prompts",
+        "tests/laws/test_outcomes.py::test_gains_and_savings_are_what_is_left_after_looks",
+    ),
     "gateway/request/choice.py": ("tests/gateway/test_prices.py",),
     "prices/lengths.py": ("tests/specialists/test_prices.py", "tests/gateway/test_prices.py"),
     "prices/tariff.py": ("tests/specialists/test_prices.py", "tests/gateway/test_prices.py"),
@@ -262,7 +265,7 @@ MUTANTS = (
         "looks = batch.mean < price if sealed",
         "looks = batch.mean > price if sealed",
     ),
-    Mutant("market", "market/plans.py", "np.maximum(shown - shade, call)", "(shown - shade)"),
+    Mutant("market", "market/plans.py", "Plans(plans.looks & ~mine, plans", "Plans(plans.looks, plans"),
     Mutant(
         "market",
         "market/plans.py",
