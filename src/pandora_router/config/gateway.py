@@ -18,6 +18,7 @@ from pandora_router.config import open_router, read_config
 from pandora_router.config.callables import FunctionSettings, McpSettings
 from pandora_router.config.file import Config, curve_of
 from pandora_router.config.price_parts import PriceParts, prices_of
+from pandora_router.config.services import GoalSettings, ProfileSettings
 from pandora_router.config.shared import Builder
 from pandora_router.config.specialists import ChatSettings
 from pandora_router.config.worth import (
@@ -146,7 +147,9 @@ class ServePlan:
         promised = () if router is None else promises(config)
         lessons = config.learn.lessons(router, market)
         mix = None if router is None else Mix.of(router.cheap)
-        return Site(*parts, lessons=lessons, mix=mix, promises=promised, until=until, hash=content)
+        stops = {} if router is not None else unfollowed(config)
+        known = Site(*parts, lessons=lessons, mix=mix, promises=promised, until=until, hash=content)
+        return replace(known, stops=stops)
 
     def mount(self, gateway: Gateway, closing: ExitStack) -> None:
         """Add the dashboard to the gateway."""
@@ -174,6 +177,21 @@ def shared_budget(profile: str, budget: float, per: str | None) -> SharedBudget:
     """The budget of a profile, or of all requests if the name is empty."""
     assert per is not None
     return SharedBudget.named("profile" if profile else "all", profile, nanodollars(budget), per)
+
+
+def unfollowed(config: Config) -> dict[str, SharedBudget]:
+    """The budgets of goal and profiles, by profile, where no router is fitted: they are hard stops alone."""
+    goals = {"": config.goal, **config.serve.profiles}
+    if any(goal is not None and (goal.budget or goal.keep or goal.latency) for goal in goals.values()):
+        logger.warning(
+            "only a fitted router follows a goal (serve.router): until there is one, a budget is a hard stop "
+            "and everything is asked of the default"
+        )
+    return {
+        name: shared_budget(name, goal.budget, goal.per)
+        for name, goal in goals.items()
+        if goal is not None and goal.budget is not None
+    }
 
 
 def money_of_second(router: Router | None, price: float | None, stated: float) -> float:
@@ -271,8 +289,11 @@ def profile(name: str, config: Config, router: Router | None) -> Profile:
     if latency is None and stated.second is None and config.goal is not None:
         latency = config.goal.latency
     price = None if router is None or latency is None else price_of_second(router, latency)
-    if router is not None and stated.budget is not None:
-        paced = paced_router(router, stated.budget, shared_budget(name, stated.budget, stated.per), price)
+    follows: GoalSettings | ProfileSettings
+    follows = stated if stated.sets_worth or config.goal is None else config.goal
+    if router is not None and follows.budget is not None:
+        shared = shared_budget(name if follows is stated else "", follows.budget, follows.per)
+        paced = paced_router(router, follows.budget, shared, price)
     second = value.second if stated.second is None else stated.second
     return Profile(
         router,
