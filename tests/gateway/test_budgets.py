@@ -201,6 +201,24 @@ def test_status_tells_the_price_and_the_end_of_the_period(serve: Serve, stub: St
     assert 1.0 / site.profiles["frugal"].router.fee_weight == pytest.approx(shown[1].worth)
 
 
+def test_the_command_knows_the_goal_before_a_gateway_follows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was served in the last hour: it must not say that there is no budget."""
+    monkeypatch.chdir(tmp_path)
+    who = "default: large"
+    (tmp_path / "pandora.yaml").write_text(FILE.format(budget=500, url="http://127.0.0.1:9", who=who, team=5))
+    runner = CliRunner()
+    assert runner.invoke(main, ["keys", "add", "alice", "--budget", "7"]).exit_code == 0
+    result = runner.invoke(main, ["log", "status", "--json"])
+    shown = [json.loads(line) for line in result.output.splitlines()]
+    assert [(level["name"], level["budget"], level["spent"]) for level in shown] == [
+        ("all requests", 500.0, 0.0),
+        ("the profile team", 5.0, 0.0),
+        ("the key alice", 7.0, 0.0),
+    ]
+
+
 def test_the_command_shows_groups_and_budgets(tmp_path: Any) -> None:
     store = str(tmp_path / "store.sqlite")
 

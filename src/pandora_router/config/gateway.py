@@ -26,6 +26,8 @@ from pandora_router.config.worth import (
     price_of_second,
     promises,
     revalued,
+    shared_budget,
+    stated_budgets,
     stated_worth,
     worth_of,
 )
@@ -51,7 +53,6 @@ from pandora_router.prices import Tariff
 from pandora_router.router import Router
 from pandora_router.router.curve import Curve
 from pandora_router.router.revalue import weighed
-from pandora_router.store.money import nanodollars
 from pandora_router.store.rows import SharedBudget
 from pandora_router.store.versions import Lineup
 from pandora_router.transport.asgi import Address
@@ -147,7 +148,14 @@ class ServePlan:
         promised = () if router is None else promises(config)
         lessons = config.learn.lessons(router, market)
         mix = None if router is None else Mix.of(router.cheap)
-        stops = {} if router is not None else unfollowed(config)
+        stops = stated_budgets(config)
+        if router is not None:
+            stops = {}
+        elif stops or any((goal.keep or goal.latency) for goal in config.goals.values()):
+            logger.warning(
+                "only a fitted router follows a goal (serve.router): until there is one, a budget is a hard "
+                "stop and everything is asked of the default"
+            )
         known = Site(*parts, lessons=lessons, mix=mix, promises=promised, until=until, hash=content)
         return replace(known, stops=stops)
 
@@ -171,27 +179,6 @@ def learnt(router: Router, lineup: Lineup, config: Config) -> tuple[Router, Chal
     else:
         candidate = None
     return revalued(served, stated_worth(config, served)), candidate
-
-
-def shared_budget(profile: str, budget: float, per: str | None) -> SharedBudget:
-    """The budget of a profile, or of all requests if the name is empty."""
-    assert per is not None
-    return SharedBudget.named("profile" if profile else "all", profile, nanodollars(budget), per)
-
-
-def unfollowed(config: Config) -> dict[str, SharedBudget]:
-    """The budgets of goal and profiles, by profile, where no router is fitted: they are hard stops alone."""
-    goals = {"": config.goal, **config.serve.profiles}
-    if any(goal is not None and (goal.budget or goal.keep or goal.latency) for goal in goals.values()):
-        logger.warning(
-            "only a fitted router follows a goal (serve.router): until there is one, a budget is a hard stop "
-            "and everything is asked of the default"
-        )
-    return {
-        name: shared_budget(name, goal.budget, goal.per)
-        for name, goal in goals.items()
-        if goal is not None and goal.budget is not None
-    }
 
 
 def money_of_second(router: Router | None, price: float | None, stated: float) -> float:

@@ -353,7 +353,7 @@ def note_pace(
 
 
 def status(open_: Transaction, levels: Sequence[Key | SharedBudget], now: float) -> list[BudgetStatus]:
-    """Every budget: those that a gateway has followed in the last hour, then those of `levels`."""
+    """Every budget, once: those that a gateway has followed in the last hour, then those of `levels`."""
     found = []
     for kind, name, most, period, worth, expected in open_.rows(
         "SELECT kind, name, budget, period, worth, expected FROM paces WHERE at > ? ORDER BY kind, name",
@@ -361,9 +361,11 @@ def status(open_: Transaction, levels: Sequence[Key | SharedBudget], now: float)
     ):
         shared = SharedBudget.named(kind, name, int(most), period)
         found.append(_status(open_, str(shared), shared, now, float(worth) or None, float(expected)))
+    followed = {level.name for level in found}
     for level in levels:
         name = f"the key {level.name}" if isinstance(level, Key) else str(level)
-        found.append(_status(open_, name, level, now))
+        if name not in followed:
+            found.append(_status(open_, name, level, now))
     return found
 
 
