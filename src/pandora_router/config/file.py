@@ -351,7 +351,7 @@ class Config(Closed):
                     f"specialists.{name}",
                     expected="the specialist that the router was fitted for",
                     came="another model, address or way of asking",
-                    do="Collect its answers and fit again, or restore the settings of this specialist.",
+                    do="Fit again (on its own answers, if it is another one), or restore its settings.",
                 )
 
 
