@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pandora_router.config.gateway import shared_budget
+from pandora_router.config.worth import shared_budget
 from pandora_router.data import storage
 from pandora_router.store import budgets, log
 from pandora_router.store.database import connect

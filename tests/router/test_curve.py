@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from pandora_router.cli.curve import lasting
+from pandora_router.cli.curve import lasting, promise
 from pandora_router.errors import UsageError
 from pandora_router.router import Router
 from pandora_router.router.curve import SURE, Curve, Point, covariance, hull, measured
@@ -161,6 +161,15 @@ def test_a_goal_that_nobody_meets_is_answered_by_the_best_and_says_so() -> None:
     assert kept.point.worth == pytest.approx(10.0)
     with pytest.raises(UsageError, match="huge"):
         traced(score, single).keep(0.9, "huge")
+
+
+@pytest.mark.parametrize(("share", "alone"), [(0.95, True), (1.0, True), (1.05, False)])
+def test_what_no_router_surely_keeps_asking_the_strong_model_alone_keeps(share: float, alone: bool) -> None:
+    strong = Point(None, 0.6, 0.03, 0.2, 0.0)
+    curve = Curve((Point(1.0, 0.6, 0.03, 0.1, 0.0, beside={"large": 0.0}),), {"large": strong}, 100, 2.0)
+    kept = curve.keep(share, "large")
+    assert not kept.sure
+    assert ("of large, but asking it alone; the best router keeps 100.0%" in promise(kept, "$")) is alone
 
 
 def test_scores_that_go_together_make_a_promise_surer() -> None:

@@ -24,7 +24,7 @@ from pandora_router.data import save
 from pandora_router.evaluate.campaign import settings_of
 from pandora_router.evaluate.results import read
 from pandora_router.gateway.http.app import Gateway
-from pandora_router.gateway.http.server import keep_pace
+from pandora_router.gateway.http.chores import keep_pace
 from pandora_router.report.summary import earned
 from pandora_router.router import Router
 from pandora_router.store import budgets, log

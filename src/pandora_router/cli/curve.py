@@ -137,8 +137,9 @@ def promise(kept: Kept, sign: str) -> str:
         verdict = f"Keeps {reached:.1%} of the right answers of {kept.of} (goal: {kept.share:.0%}"
         verdict += "; held-out prompts show it with 95 % confidence)"
     else:
-        verdict = f"Nothing surely keeps {kept.share:.0%} of the right answers of {kept.of}"
-        verdict += f"; the best keeps {reached:.1%}"
+        alone = ", but asking it alone" if kept.share <= 1.0 else ""
+        verdict = f"Nothing surely keeps {kept.share:.0%} of the right answers of {kept.of}{alone}"
+        verdict += f"; the best router keeps {reached:.1%}"
     worth = money(point.worth or 0.0, sign)
     return (
         f"{verdict}: {_short(point, sign)}; always {kept.of}: {_short(strong, sign)}. "

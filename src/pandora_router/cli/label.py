@@ -187,7 +187,7 @@ def counted(settings: Config, path: Path, budget: float, store: str) -> Iterator
     Raises `UsageError` if nothing is left.
     """
     from pandora_router.collect.journal import Journal
-    from pandora_router.config.gateway import shared_budget
+    from pandora_router.config.worth import shared_budget
     from pandora_router.store.explored import charge_labels, set_aside
     from pandora_router.store.money import dollars, nanodollars
 

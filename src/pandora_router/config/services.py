@@ -128,6 +128,11 @@ class ProfileSettings(Closed):
             raise ValueError("`latency` or `second`, not both")
         return self
 
+    @property
+    def sets_worth(self) -> bool:
+        """Whether the worth of a right answer is that of this profile, not of the file."""
+        return (self.right_answer, self.keep, self.budget) != (None, None, None)
+
 
 class GoalSettings(Closed):
     """What routing is to achieve; the worth of a right answer and the price of a second follow from it.

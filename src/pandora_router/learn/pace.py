@@ -42,6 +42,11 @@ class Traffic:
     seconds: float
     labels: float = 0.0
 
+    def expected_end(self, left: float) -> float:
+        """The money that the period will end at, `left` seconds from now, if requests go on as they were."""
+        each = (self.spent - self.labels) / self.requests if self.requests else 0.0
+        return self.spent + (self.recent * left / self.seconds * each if self.seconds > 0.0 else 0.0)
+
 
 @dataclass(frozen=True)
 class Pace:
