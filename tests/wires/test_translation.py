@@ -31,7 +31,7 @@ from pandora_router.wires.translation import (
     ToolResult,
     Untranslatable,
 )
-from pandora_router.wires.translator import NEAREST, Translator, request_of, written
+from pandora_router.wires.translator import NEAREST, Translator, marked, request_of, written
 from pandora_router.wires.usage import usage_of
 from pandora_router.wires.wire import Name
 
@@ -124,6 +124,8 @@ def test_a_request_is_the_same_after_it_was_written_and_read_on_any_wire(
     body = json.loads(orjson.dumps(written(request, through, "m")))
     assert request_of(through, body) == request
     BY_NAME[through].read(body)
+    if through == "messages":
+        assert request_of(through, marked(body)) == request
 
 
 @pytest.mark.parametrize(("here", "there"), PAIRS)
