@@ -120,14 +120,10 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environment(home: Path, package: Path, names: set[str]) -> Path:
-    """Make an environment of links: to `package`, whose byte code all share, and to packages of these names.
-
-    Returns its python.
-    """
+    """Make an environment: `package`, and links to the packages of these names. Returns its python."""
     venv.create(home, symlinks=True)
     site = next(home.glob("lib/python*/site-packages"))
-    for part in package.iterdir():
-        (site / part.name).symlink_to(part)
+    shutil.copytree(package, site, dirs_exist_ok=True)
     for name in names - {canonicalize_name(PROJECT["name"])}:
         files = metadata.distribution(name)
         for top in {
