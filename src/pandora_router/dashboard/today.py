@@ -324,7 +324,7 @@ def _length(step: int) -> str:
 def explained() -> Html:
     """What the numbers on the page mean."""
     return note(
-        "Net value: score times what a right answer is worth (value: {right_answer: ...} of pandora.yaml), "
+        "Net value: score times what a right answer is worth (value or goal of pandora.yaml), "
         "minus all money, looks included. Score: mean of feedback, for all requests of the window. "
         "Predicted: what the router expected of each specialist for its newest "
         f"{NEWEST:,} decisions, before it looked, and at the fees of the fit. The mix of two asks one of two "
