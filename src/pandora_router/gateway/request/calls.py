@@ -276,11 +276,12 @@ class Caller:
         """What a call to the specialist `name` may cost; written once for each."""
         if name not in self._quotes:
             backend, turn = self.site.backend(name), self.turn
-            stated = stated_input(self.wire, self.parsed, turn)
+            stated, wire = stated_input(self.wire, self.parsed, turn), self.crossing.wire_of(backend)
+            own = backend.own.get(wire.name)
             self._quotes[name] = Quote(
                 backend,
-                self.crossing.wire_of(backend),
-                self.size,
+                wire,
+                self.size + (len(orjson.dumps(own)) if own else 0),
                 most_output(backend, self.wire, turn),
                 self.measured[name],
                 bounded=stated and turn.max_output is not None,
