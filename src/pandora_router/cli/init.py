@@ -157,9 +157,7 @@ def init(
         echo(f"Written to {path}, with the {len(table.specialists)} specialists of {data}.")
         said = "" if goal else "say in it what a right answer is worth, or your goal; then "
         echo(f"Next: {said}pandora fit {path} -o router")
-        echo(
-            "To serve them, write their addresses and models into it before the fit."
-        )
+        echo("To serve them, write their addresses and models into it before the fit.")
 
 
 def _loaded(data: Path) -> Table:
