@@ -211,7 +211,7 @@ def _value(figures: Figures, right_answer: float | None) -> list[Html]:
             kind = None if abs(ahead) <= 2.0 * error else "good" if ahead > 0.0 else "bad"
             known = 0.0 < error < math.inf
             gap, doubtful, whole = amounts([ahead, error if known else 0.0, requests * way.net(right_answer)])
-            what = f"{f' ± {doubtful}' if known else ''} {way.name}: {whole}, predicted".strip()
+            what = f"{f'± {doubtful}; ' if known else ''}{way.name}: {whole}, predicted"
             sign = "+" if ahead >= 0.0 else ""
             shown.append(tile(f"Against {name}", f"{sign}{gap}", what, kind=kind))
     return shown
