@@ -186,6 +186,8 @@ def show(facts: Mapping[str, Any], config: Config, weight: float, needs: list[st
         wanted = config.goal
         if wanted is not None and wanted.budget is not None and wanted.per is not None:
             screen.say(lasting(curve, wanted.budget, wanted.per, config.value.currency))
+    elif config.goal is not None and config.goal.budget is not None:
+        screen.say("No curve of quality against cost was measured: the gateway only stops at the budget.")
     if "share" in goal:
         screen.say(promise(Kept.from_dict(goal), config.value.currency))
     if "latency" in goal:
