@@ -88,7 +88,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "learn/pace.py": ("tests/learn/test_pace.py",),
     "learn/refit.py": ("tests/learn/test_refit.py",),
     "estimators/pooled.py": ("tests/learn/test_pooled.py",),
-    "boxes/costs.py": ("tests/oracles/test_side_by_side.py", "tests/laws/test_outcomes.py"),
+    "boxes/costs.py": (
+        "tests/oracles/test_side_by_side.py",
+        "tests/laws/test_boxes.py::test_only_the_group_of_a_box_is_settled",
+    ),
     "calibrate/laws.py": ("tests/oracles/test_laws.py",),
     "learn/exploration.py": ("tests/learn/test_exploration.py",),
     "learn/mix.py": ("tests/learn/test_mix.py",),
