@@ -158,14 +158,15 @@ def test_it_says_why_estimates_are_bought_or_not(gain: float, on: bool, end: str
         (
             0.0,
             3,
-            "those of the 3 best specialists differ by 1 more than cheap estimates tell, rewards differ by "
-            "0.14 (standard error 0.05); over all specialists 0.41 (0.02).",
+            "those of the 3 best specialists differ by 1 more than cheap estimates tell, "
+            "the worth of their answers differs by 0.14 (standard error 0.05); over all specialists 0.41 "
+            "(0.02).",
         ),
         (
             0.0,
             2,
-            "those of the specialists differ by 1 more than cheap estimates tell, rewards differ by "
-            "0.14 (standard error 0.05).",
+            "those of the specialists differ by 1 more than cheap estimates tell, "
+            "the worth of their answers differs by 0.14 (standard error 0.05).",
         ),
         (0.5, 3, "never buying: it is kept."),
     ],

@@ -16,8 +16,9 @@ import pytest
 
 from pandora_router.gateway.generation import Challenger, LearningRules
 from pandora_router.gateway.http.learner import learn, send
+from pandora_router.gateway.http.openapi import REMARK
 from pandora_router.learn.evidence import Evidence
-from pandora_router.store import alerts, versions
+from pandora_router.store import alerts, log, versions
 from pandora_router.store.alerts import Alert
 from pandora_router.store.rows import LiveTrial
 from pandora_router.store.versions import RATINGS
@@ -156,3 +157,26 @@ def test_hostile_ratings_are_answered_clearly(tried: Running) -> None:
     codes = [rate(tried, decision, 0.5)[0] for _ in range(RATINGS)]
     assert codes == [200] * (RATINGS - 1) + [429]
     assert tried.rows("SELECT count(*) FROM feedback") == [(RATINGS,)]
+
+
+@pytest.mark.parametrize("bodies", [True, False])
+def test_a_comment_and_a_correction_are_kept_where_texts_are(serve: Serve, stub: Stub, bodies: bool) -> None:
+    running = serve(backend(stub, "small"), bodies=bodies)
+    _, decision = ask(running, "When was the storm of the Bastille?", model="small")
+    said = {"comment": "wrong year \0 <b>", "correction": "1789"}
+    status, reply, _ = post(running, "/v1/feedback", {"decision_id": decision, "reward": 0, **said})
+    assert (status, reply["texts"]) == (200, "kept" if bodies else "not kept")
+    assert "texts" not in rate(running, decision, 1.0)[1]
+    for wrong in ({"comment": 1}, {"correction": "x" * (REMARK + 1)}, {"comments": "x"}):
+        assert post(running, "/v1/feedback", {"decision_id": decision, "reward": 0, **wrong})[0] == 400
+    row = running.gateway.store.submit(lambda open_: log.decision(open_, decision)).result()
+    assert row is not None
+    first, second = row["feedback"]
+    assert (first["value"], second["value"]) == (0.0, 1.0)
+    assert first["correction"] == ("1789" if bodies else None)
+    assert str(first["comment"]).startswith("wrong year") == bodies
+    assert (second["comment"], second["correction"]) == (None, None)
+    assert running.rows("SELECT count(*) FROM remarks") == [(int(bodies),)]
+    running.gateway.store.submit(lambda open_: log.prune(open_, 0.0, time.time() + 1.0)).result()
+    assert running.rows("SELECT count(*) FROM remarks") == [(0,)]  # as old as texts may be
+    assert running.rows("SELECT count(*) FROM feedback") == [(2,)]

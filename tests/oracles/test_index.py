@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import mpmath
 import numpy as np
 import pytest
@@ -9,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pandora_router.index import normal_density, normal_gain, price_offset, unit_loss, unit_loss_inverse
-from pandora_router.search.kernels import special
+from pandora_router.search import kernels
 
+kernels.load()  # before a kernel is imported by its name: numba then finds what `warm` has compiled
+special = import_module("pandora_router.search.kernels.special")
 mpmath.mp.dps = 40
 EPS = np.finfo(float).eps
 

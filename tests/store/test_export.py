@@ -37,7 +37,9 @@ def test_the_log_becomes_parquet_and_a_routing_table(url: str, tmp_path: Path) -
             log.close(open_, row.id, NOW, status="ok", specialist="spare" if i == 1 else None)
         for k, (i, value) in enumerate([(0, 0.0), (0, 1.0), (2, 0.5)]):
             log.give_feedback(open_, Feedback(f"f{k}", f"d{i}", NOW + k, "reward", value), None)
-        log.give_feedback(open_, Feedback("x", "d1", NOW, "another metric", 9.0), None)
+        log.give_feedback(
+            open_, Feedback("x", "d1", NOW, "another metric", 9.0, comment="so", correction="2"), None
+        )
         table = export.routing_table(open_, "reward", NOW, NOW + 10)
         assert table.prompts == ("one",)
         assert table.specialists == ("large", "small")
@@ -59,6 +61,7 @@ def test_the_log_becomes_parquet_and_a_routing_table(url: str, tmp_path: Path) -
     assert [(row["worth"], row["generation"]) for row in rows] == [(0.5, 1)] * 2
     assert [row["fixed"] for row in rows] == ["", "failed over"]
     assert [json.loads(row["feedback"]) for row in rows] == [{"reward": 1.0}, {"another metric": 9.0}]
+    assert [json.loads(row["remarks"]) for row in rows] == [[], [{"comment": "so", "correction": "2"}]]
     assert [json.loads(row["looks"]) for row in rows] == [[{"specialists": ["small"], "cost": 0.1}], []]
     assert sorted(path.name for path in tmp_path.glob("*log*")) == ["log.parquet"]
     database.close()

@@ -92,6 +92,14 @@ def test_several_choices_and_unknown_members_survive() -> None:
     assert (choices[0]["finish_reason"], choices[0]["extra"]) == ("length", {"k": 1})
 
 
+@pytest.mark.parametrize("odd", [{}, [], "x", None, 1.5])
+def test_a_choice_without_a_number_belongs_to_the_first(odd: Any) -> None:
+    none = {"choices": odd}
+    stream = frames(chunk({"content": "a"}), none, chunk({"content": "b"}, index=odd), chunk({}, "stop"))
+    answer = json.loads(whole_of("chat", [*stream, b"data: [DONE]\n\n"]))
+    assert [choice["message"]["content"] for choice in answer["choices"]] == ["ab"]
+
+
 def test_blocks_of_a_message_are_joined() -> None:
     message = {"id": "m", "type": "message", "role": "assistant", "model": "c", "content": [],
                "stop_reason": None, "usage": {"input_tokens": 7, "output_tokens": 1}}  # fmt: skip

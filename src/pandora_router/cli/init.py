@@ -11,6 +11,7 @@ import click
 
 from pandora_router import folders
 from pandora_router.cli.console import echo, echo_json
+from pandora_router.cli.options import SHARE
 from pandora_router.errors import UsageError
 from pandora_router.text import did_you_mean
 
@@ -109,9 +110,7 @@ EXAMPLES = """\
     "--budget", type=click.FloatRange(0, min_open=True), help="What you want: spend at most this ..."
 )
 @click.option("--per", type=click.Choice(["day", "week", "month"]), help="... in each [month].")
-@click.option(
-    "--keep", type=click.FloatRange(0, min_open=True), help="What you want: this share, like 0.95, ..."
-)
+@click.option("--keep", type=SHARE, help="What you want: this share, like 0.95, ...")
 @click.option("--of", help="... of the right answers of this specialist.")
 @click.option("--replace", is_flag=True, help="Replace an existing file.")
 @click.option("--json", "as_json", is_flag=True, help="Print its path as JSON.")
@@ -158,6 +157,7 @@ def init(
         echo(f"Written to {path}, with the {len(table.specialists)} specialists of {data}.")
         said = "" if goal else "say in it what a right answer is worth, or your goal; then "
         echo(f"Next: {said}pandora fit {path} -o router")
+        echo("To serve them, write their addresses and models into it before the fit.")
 
 
 def _loaded(data: Path) -> Table:

@@ -31,6 +31,7 @@ from pandora_router.config.services import (
     GoalSettings,
     LearnSettings,
     MarketSettings,
+    ProfileSettings,
     ServeSettings,
 )
 from pandora_router.config.shared import Above, Amount, Builder, Closed, Name, Text
@@ -91,6 +92,11 @@ class Config(Closed):
     def answering(self) -> tuple[str, ...]:
         """The specialists that can be chosen by the router, in the order of the file."""
         return tuple(name for name, settings in self.specialists.items() if not settings.hidden)
+
+    @property
+    def goals(self) -> dict[str, GoalSettings | ProfileSettings]:
+        """The goal and the profiles, by profile; that of all requests under ""."""
+        return {**({} if self.goal is None else {"": self.goal}), **self.serve.profiles}
 
     def store_address(self, folder: Path) -> str:
         """The address of the gateway's store; a plain file name is relative to `folder`, that of the file."""
@@ -345,7 +351,7 @@ class Config(Closed):
                     f"specialists.{name}",
                     expected="the specialist that the router was fitted for",
                     came="another model, address or way of asking",
-                    do="Collect its answers and fit again, or restore the settings of this specialist.",
+                    do="Fit again (on its own answers, if it is another one), or restore its settings.",
                 )
 
 

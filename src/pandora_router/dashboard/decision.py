@@ -214,12 +214,13 @@ def _feedback(row: Mapping[str, Any]) -> PageTable:
             when(judgement["at"]),
             Entry(judgement["metric"]),
             Entry(judgement["source"]),
+            *(Entry(judgement[name], cut(judgement[name] or "–", 400)) for name in ("comment", "correction")),
             number(judgement["value"]),
         ]
         for judgement in row["feedback"]
     ]
-    columns = ("time", "metric", "source", "value")
-    return PageTable("feedback", "Feedback", columns, rows, words=3, empty="None yet: POST /v1/feedback.")
+    columns = ("time", "metric", "source", "comment", "correction", "value")
+    return PageTable("feedback", "Feedback", columns, rows, words=5, empty="None yet: POST /v1/feedback.")
 
 
 def _text(title: str, text: str | None) -> list[Html]:

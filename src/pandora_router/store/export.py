@@ -27,7 +27,7 @@ from pandora_router.store.money import dollars
 
 BLOCK = 10_000
 """Rows in memory at once while decisions are written to Parquet."""
-DERIVED = ("fixed", "looks", "feedback")
+DERIVED = ("fixed", "looks", "feedback", "remarks")
 MONEY = ("cost", "inspection_cost", "baseline")
 
 
@@ -35,8 +35,9 @@ def write_parquet(open_: Transaction, path: Path, since: float, until: float) ->
     """Write all decisions of [since, until) to `path`, atomically, and return their number.
 
     Money is in dollars; `detail` is JSON text, and so are `looks`, what was bought before the decision with
-    its estimates, and `feedback`, the last value of each metric. `fixed` says why no coin picked the
-    specialist, "" if one did. Raises `UsageError` if `path` exists.
+    its estimates, `feedback`, the last value of each metric, and `remarks`, the list of comments and
+    corrections that clients sent. `fixed` says why no coin picked the specialist, "" if one did. Raises
+    `UsageError` if `path` exists.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -50,9 +51,11 @@ def write_parquet(open_: Transaction, path: Path, since: float, until: float) ->
         for block in _blocks(_decisions(open_, since, until)):
             named = [_plain(columns, row) for row in block]
             rated = _last_feedback(open_, named[0]["at"], named[-1]["at"])
+            said = _remarks(open_, named[0]["at"], named[-1]["at"])
             for decision in named:
                 decision |= {"looks": _looks(decision), "fixed": fixed(decision)}
                 decision["feedback"] = json.dumps(rated.get(decision["id"], {}), sort_keys=True)
+                decision["remarks"] = json.dumps(said.get(decision["id"], []), sort_keys=True)
             sink.write_table(pa.Table.from_pylist(named, schema=schema))
             rows += len(block)
     return rows
@@ -89,6 +92,18 @@ def _last_feedback(open_: Transaction, first: float, last: float) -> dict[str, d
         *(first, last),
     ):
         found.setdefault(str(decision), {})[str(metric)] = float(value)
+    return found
+
+
+def _remarks(open_: Transaction, first: float, last: float) -> dict[str, list[dict[str, str | None]]]:
+    """Comments and corrections on the decisions made from `first` to `last`, oldest first."""
+    found: dict[str, list[dict[str, str | None]]] = {}
+    for decision, comment, correction in open_.rows(
+        "SELECT r.decision, r.comment, r.correction FROM remarks r JOIN feedback f ON f.id = r.feedback "
+        "JOIN decisions d ON d.id = r.decision WHERE d.at >= ? AND d.at <= ? ORDER BY f.at, f.id",
+        *(first, last),
+    ):
+        found.setdefault(str(decision), []).append({"comment": comment, "correction": correction})
     return found
 
 

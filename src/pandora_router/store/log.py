@@ -277,13 +277,16 @@ def give_feedback(open_: Transaction, feedback: Feedback, key: str | None) -> st
     if versions.full(open_, feedback.decision):
         return "full"
     before = judgement(open_, feedback.decision, feedback.metric)
+    *rated, comment, correction = astuple(feedback)
     added = open_.run(
         "INSERT INTO feedback (id, decision, at, metric, value, source, observed_at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
-        *astuple(feedback),
+        *rated,
     )
     if not added:
         return "known"
+    if comment is not None or correction is not None:
+        open_.run("INSERT INTO remarks VALUES (?, ?, ?, ?)", feedback.id, rated[1], comment, correction)
     now = judgement(open_, feedback.decision, feedback.metric)
     rollups.count_feedback(open_, feedback.decision, feedback.metric, before, now)
     return "added" if versions.rate(open_, feedback.decision) else "late"
@@ -324,13 +327,13 @@ def generation(open_: Transaction, hash_: str, artifact: str, now: float) -> int
 
 
 def prune(open_: Transaction, before: float, bodies_before: float) -> int:
-    """Delete decisions older than `before` and bodies older than `bodies_before`; sums per minute stay.
+    """Delete decisions older than `before`, bodies and remarks older than `bodies_before`; sums stay.
 
-    At most `BLOCK` of each, the oldest first, because all other operations wait meanwhile. Returns the number
-    of decisions deleted.
+    At most `BLOCK` of each, the oldest first: other operations wait. Returns the number of decisions deleted.
     """
-    old = "SELECT b.decision FROM bodies b JOIN decisions d ON d.id = b.decision WHERE d.at < ? LIMIT ?"
-    open_.run(f"DELETE FROM bodies WHERE decision IN ({old})", bodies_before, BLOCK)
+    for table in ("bodies", "remarks"):
+        old = f"SELECT b.decision FROM {table} b JOIN decisions d ON d.id = b.decision WHERE d.at < ? LIMIT ?"
+        open_.run(f"DELETE FROM {table} WHERE decision IN ({old})", bodies_before, BLOCK)
     for table, id_, ended in (("leases", "decision", "closed_at"), ("sessions", "id", "expires_at")):
         old = f"SELECT {id_} FROM {table} WHERE {ended} < ? LIMIT ?"
         open_.run(f"DELETE FROM {table} WHERE {id_} IN ({old})", before, BLOCK)
@@ -344,10 +347,9 @@ def decision(open_: Transaction, id_: str) -> dict[str, Any] | None:
     if not rows:
         return None
     attempts = open_.rows(f"SELECT {ATTEMPT} FROM attempts WHERE decision = ? ORDER BY at, id", id_)
-    feedback = open_.rows(
-        "SELECT id, at, metric, value, source, observed_at FROM feedback WHERE decision = ? ORDER BY at", id_
-    )
-    names = ("id", "at", "metric", "value", "source", "observed_at")
+    names = ("id", "at", "metric", "value", "source", "observed_at", "comment", "correction")
+    rated = "feedback f LEFT JOIN remarks r ON r.feedback = f.id WHERE f.decision = ? ORDER BY at"
+    feedback = open_.rows(f"SELECT {', '.join(names)} FROM {rated}", id_)
     return {
         **_decision(rows[0]),
         "attempts": [_named(ATTEMPT.split(", "), row) for row in attempts],

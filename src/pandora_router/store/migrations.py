@@ -188,6 +188,13 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX decisions_explored ON decisions (at) WHERE mode = 'explore'",
         "CREATE INDEX decisions_session ON decisions (session, at) WHERE session IS NOT NULL",
     ),
+    (
+        """CREATE TABLE remarks (
+            feedback TEXT PRIMARY KEY REFERENCES feedback(id) ON DELETE CASCADE,
+            decision TEXT NOT NULL REFERENCES decisions(id) ON DELETE CASCADE,
+            comment TEXT, correction TEXT)""",
+        "CREATE INDEX remarks_decision ON remarks (decision)",
+    ),
 )
 
 

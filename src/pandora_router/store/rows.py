@@ -216,7 +216,10 @@ class Settlement:
 
 @dataclass(frozen=True)
 class Feedback:
-    """A client's rating of an answer. A later rating of the same decision and metric replaces it."""
+    """A client's rating of an answer. A later rating of the same decision and metric replaces it.
+
+    comment: what the client says about the answer. correction: the answer that would have been right.
+    """
 
     id: str
     decision: str
@@ -225,6 +228,8 @@ class Feedback:
     value: float
     source: str = "client"
     observed_at: float | None = None
+    comment: str | None = None
+    correction: str | None = None
 
 
 @dataclass(frozen=True)

@@ -282,12 +282,17 @@ async def recorded(gateway: Gateway, id_: str, key: str | None) -> dict[str, Any
 
 
 async def _feedback(call: EndpointCall) -> Reply:
-    """Append feedback: {decision_id, reward} or {decision_id, metric, value}, source, observed_at, scope."""
+    """Append feedback, and its texts where those of requests are kept; the reply says whether they were."""
     gateway, headers = call.gateway, call.headers
     key = None if call.key is None else call.key.id
     body = read_object(await read_body(call.receive, SMALL, gateway.site.settings.patience))
     feedback = _read_feedback(body, headers.get("idempotency-key"))
     session = body.get("scope") == "session"
+    texts: dict[str, str] = {}
+    if feedback.comment is not None or feedback.correction is not None:
+        kept = gateway.site.settings.bodies
+        feedback = feedback if kept else replace(feedback, comment=None, correction=None)
+        texts = {"texts": "kept" if kept else "not kept"}
     judge = await gateway.store.run(functools.partial(_settles, secret=secret_of(headers)), short=True)
     owner = None if judge else key
     give = functools.partial(_given, feedback=feedback, key=owner, settles=judge, session=session)
@@ -297,7 +302,7 @@ async def _feedback(call: EndpointCall) -> Reply:
     if result == "full":
         message = f"This decision has {versions.RATINGS} ratings, and takes no more."
         raise Refused(429, message, "too_many_ratings")
-    return Reply(orjson.dumps({"id": feedback.id, "status": result}))
+    return Reply(orjson.dumps({"id": feedback.id, "status": result, **texts}))
 
 
 def _settles(open_: Transaction, secret: str) -> bool:
@@ -318,8 +323,9 @@ def _given(open_: Transaction, feedback: Feedback, key: str | None, settles: boo
     if result == "added" and feedback.metric == "reward" and settles:
         auctions.grade(open_, feedback.decision, feedback.value, feedback.at)
     if session and result not in ("unknown", "foreign"):
+        silent = replace(feedback, comment=None, correction=None)  # these speak of one answer
         for other in _same_session(open_, feedback.decision):
-            log.give_feedback(open_, replace(feedback, id=f"{feedback.id}/{other}", decision=other), key)
+            log.give_feedback(open_, replace(silent, id=f"{feedback.id}/{other}", decision=other), key)
     return result
 
 
@@ -337,26 +343,29 @@ def _read_feedback(body: Any, idempotency: str | None) -> Feedback:
     metric, value = (
         ("reward", given["reward"]) if "reward" in given else (given.get("metric"), given.get("value"))
     )
-    observed = given.get("observed_at")
+    observed, texts = given.get("observed_at"), (given.get("comment"), given.get("correction"))
     fits = (
-        set(given) <= {"decision_id", "reward", "metric", "value", "source", "observed_at", "scope"}
+        set(given) <= set(openapi.FEEDBACK["properties"])
         and given.get("scope", "decision") in ("decision", "session")
         and all(isinstance(text, str) and _ID.fullmatch(text) for text in (given.get("decision_id"), metric))
         and _number(value, 1.0)
         and isinstance(given.get("source", ""), str)
         and len(given.get("source", "")) <= 100
         and (observed is None or _number(observed, LATEST))
+        and all(isinstance(text, str) and len(text) <= openapi.REMARK for text in texts if text is not None)
     )
     if not fits:
         message = (
             'Expected {"decision_id": ..., "reward": 0.0 to 1.0} or {"decision_id": ..., "metric": ..., '
-            '"value": 0.0 to 1.0}, and optionally "source" (a text), "observed_at" (Unix seconds) and '
-            '"scope" ("decision", or "session" for all answers of a conversation).'
+            '"value": 0.0 to 1.0}, and optionally "source" (a text), "observed_at" (Unix seconds), "scope" '
+            '("decision", or "session" for all answers of a conversation), "comment" and "correction" '
+            f"(texts of at most {openapi.REMARK:,} characters)."
         )
         raise Refused(400, message, "invalid_request")
     id_ = f"{given['decision_id']}/{idempotency[:100]}" if idempotency else new_id()
     source = given.get("source", "client")
-    return Feedback(id_, given["decision_id"], time.time(), str(metric), float(str(value)), source, observed)
+    rated = id_, given["decision_id"], time.time(), str(metric), float(str(value))
+    return Feedback(*rated, source, observed, *texts)
 
 
 def _number(value: object, most: float) -> bool:

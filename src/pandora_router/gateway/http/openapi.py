@@ -15,6 +15,8 @@ from pandora_router.wires.wire import MOST_COPIES, MOST_TOKENS
 Json = dict[str, Any]
 TEXT: Json = {"type": "string", "minLength": 1}
 COUNT: Json = {"type": "integer", "minimum": 1, "maximum": MOST_TOKENS}
+REMARK = 8000
+"""Characters of a comment or of a correction, at most."""
 COPIES: Json = {"type": "integer", "minimum": 1, "maximum": MOST_COPIES}
 
 
@@ -69,6 +71,8 @@ FEEDBACK = _object(
     source={"type": "string", "maxLength": 100},
     observed_at={"type": ["number", "null"]},
     scope={"type": "string", "enum": ["decision", "session"]},
+    comment={"type": ["string", "null"], "maxLength": REMARK},
+    correction={"type": ["string", "null"], "maxLength": REMARK},
 )
 FEEDBACK["additionalProperties"] = False
 

@@ -245,13 +245,14 @@ def most_output(backend: Backend, wire: Wire, turn: Turn) -> int:
 
     Its own limit counts. A limit of reasoning counts if it is larger, or beside that of the specialist. With
     a member that is not part of the wire, which may be a limit under another name, at least as many are
-    counted as for a request without a limit.
+    counted as for a request without a limit. The tokens of a prediction, one for each byte at most, come on
+    top: those that are wrong are billed as well.
     """
     limit = turn.max_output
     if limit is None:
-        return turn.answers * (backend.max_output + turn.thinking)
+        return turn.answers * (backend.max_output + turn.thinking + turn.predicted)
     unknown = 0 if turn.parameters <= wire.members | ABOUT_PRICES else backend.max_output
-    return turn.answers * max(limit, turn.thinking, unknown)
+    return turn.answers * (max(limit, turn.thinking, unknown) + turn.predicted)
 
 
 def unpriced(backend: Backend, demand: Demand) -> str | None:
