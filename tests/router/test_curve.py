@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -52,6 +53,19 @@ def test_the_fitted_worth_is_a_point_and_more_worth_never_buys_a_cheaper_end(
     assert worths == sorted(worths, reverse=True)  # type: ignore[type-var]
     assert any(worth == pytest.approx(1.0 / router.fee_weight) for worth in worths)
     assert curve.points[0].money >= curve.points[-1].money
+
+
+def test_the_curve_ends_where_the_cheapest_alone_answers_however_dear_the_dearest_is() -> None:
+    """Else a budget between the two cheap specialists has no worth, and is spent too early."""
+    table = generate(m=3)
+    table = replace(table, fee=np.broadcast_to(np.array([0.001, 0.01, 1.0]), table.fee.shape))
+    router = Router.fit(table, costly=QUICK, inspection_cost=1.0, remember_test=False)
+    curve = Curve.from_dict(router.record.report["routing"]["curve"])
+    assert curve.points[-1].money == pytest.approx(0.001)
+    assert curve.points[-1].score == pytest.approx(curve.singles["small"].score)
+    assert any(0.001 < point.money < 0.008 for point in curve.points)
+    ratios = np.diff(np.log([point.worth for point in curve.points[-3:]]))  # type: ignore[arg-type,misc]
+    assert ratios == pytest.approx(-0.25 * np.log(10.0))
 
 
 def test_nobody_is_above_the_best_in_hindsight(fresh: tuple[Router, Curve]) -> None:

@@ -40,8 +40,9 @@ NEAR = 0.01
 """A point whose worth is as near as this to that of the fit, as a share of it, is left out."""
 LOWEST, HIGHEST = 10**-0.5, 10**3
 """Worths of a right answer at the ends of the curve, as multiples of what the dearest specialist costs more
-than the cheapest. Below the first nobody but the cheapest is worth asking; at the last a thousandth of a
-right answer pays for the dearest."""
+than the cheapest. Below the first the dearest is not worth asking; at the last a thousandth of a right answer
+pays for it. Where a specialist in between is still worth asking at the first, the curve goes on below it in
+equal steps until the cheapest alone answers, for at most `STEPS` more points."""
 SURE = 1.645
 """Standard errors by which a goal must be met: a one-sided test at 5 %."""
 DRAWS = 4000
@@ -187,15 +188,21 @@ def trace(
     steps = (spread * np.geomspace(LOWEST, HIGHEST, STEPS)).tolist()
     worths = sorted({1.0 / weight, *(w for w in steps if abs(w * weight - 1.0) > NEAR)}, reverse=True)
     rows, paid = np.arange(len(part)), part.fee / weight
-    score, money, bought = (np.empty((len(part), len(worths))) for _ in range(3))
-    for at, worth in enumerate(worths):
+    most = len(worths) + STEPS
+    score: list[Vector] = []
+    money: list[Vector] = []
+    bought: list[Vector] = []
+    for worth in worths:
         scale = 1.0 / (worth * weight)
         scaled = costs.scaled(scale)
         routed = route((weight - 1.0 / worth) * fees - scale * waiting.lost, scaled)
-        score[:, at] = part.score[rows, routed.choice]
-        money[:, at] = paid[rows, routed.choice] + worth * routed.money(scaled)
-        bought[:, at] = routed.inspections
-    return measured(worths, score, money, bought, part.score, paid, names, part.cluster)
+        score.append(part.score[rows, routed.choice])
+        money.append(paid[rows, routed.choice] + worth * routed.money(scaled))
+        bought.append(np.asarray(routed.inspections, dtype=np.float64))
+        if len(score) == len(worths) < most and np.any(fees[routed.choice] > fees.min()):
+            worths.append(worth * steps[0] / steps[1])
+    ours = np.column_stack(score), np.column_stack(money), np.column_stack(bought)
+    return measured(worths, *ours, part.score, paid, names, part.cluster)
 
 
 def measured(
