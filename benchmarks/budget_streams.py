@@ -58,13 +58,18 @@ def month(shape: str) -> NDArray[np.int64]:
     return np.round(PER_HOUR * rate * (1.0 + 0.8 * np.sin(2 * np.pi * hours / 24))).astype(np.int64)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Spent:
-    """The sum of scores, the money, and the requests that were refused."""
+    """Scores (T,) of the requests, 0 where one was refused, the money, and how many were refused."""
 
-    scored: float
+    score: Numbers
     spent: float
     refused: int
+
+    @property
+    def scored(self) -> float:
+        """The sum of scores."""
+        return float(self.score.sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +88,7 @@ class Stream:
     fees: Numbers
     counts: NDArray[np.int64]
     budget: float
-    day: int
+    day: float
 
     @classmethod
     def of(cls, case: Replayed, counts: NDArray[np.int64], rows: NDArray[np.int64], each: float) -> Stream:
@@ -99,13 +104,13 @@ class Stream:
     def stopped(self, score: Numbers, money: Numbers) -> Spent:
         """The month in which requests would score and cost this, under the hard stop."""
         fits = int(np.searchsorted(np.cumsum(money), self.budget * (1.0 + 1e-12), side="right"))
-        spent, scored = float(money[:fits].sum()), float(score[:fits].sum())
+        spent, scored = float(money[:fits].sum()), np.where(np.arange(len(score)) < fits, score, 0.0)
         cheapest = int(self.fees.mean(axis=0).argmin())
         rest = np.cumsum(self.fees[fits:, cheapest])
         more = int(np.searchsorted(rest, self.budget - spent, side="right"))
         if more:
             spent += float(rest[more - 1])
-            scored += float(self.singles[fits : fits + more, cheapest].sum())
+            scored[fits : fits + more] = self.singles[fits : fits + more, cheapest]
         return Spent(scored, spent, len(score) - fits - more)
 
     def place(self, worth: float) -> int:
@@ -148,8 +153,11 @@ def fixed(stream: Stream) -> Spent:
     return stream.served(np.full(len(stream.score), place))
 
 
-def mixed(stream: Stream) -> Spent:
-    """The best random mix of two specialists whose mean cost is that of the budget, known in hindsight."""
+def best_mix(stream: Stream) -> tuple[float, int, int]:
+    """The best random mix of two specialists whose mean cost is that of the budget, known in hindsight.
+
+    That is the share of the second specialist, and both of them; the cheapest alone if none costs so little.
+    """
     fee, score = stream.fees.mean(axis=0), stream.singles.mean(axis=0)
     each = stream.budget / len(stream.score)
     share, low, high, top = 0.0, int(fee.argmin()), int(fee.argmin()), float(score[fee.argmin()])
@@ -160,6 +168,12 @@ def mixed(stream: Stream) -> Spent:
                 level = float(score[i] + part * (score[j] - score[i]))
                 if level > top:
                     share, low, high, top = float(part), i, j, level
+    return share, low, high
+
+
+def mixed(stream: Stream) -> Spent:
+    """One draw of the best mix, under the hard stop."""
+    share, low, high = best_mix(stream)
     rows = np.arange(len(stream.score))
     name = np.where(np.random.default_rng(0).random(len(rows)) < share, high, low)
     return stream.stopped(stream.singles[rows, name], stream.fees[rows, name])

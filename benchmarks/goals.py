@@ -10,6 +10,9 @@ score and cost. Finished fits are kept in the cache (`--cache`), numbers alone a
 
 With --splits N the goal `keep` itself is measured: on N splits of each table `Config.fitted` fits as often as
 it needs to find the worth, as `pandora fit` does, and its router routes prompts that no fit saw.
+
+With --stream the requests are not drawn: they are the test prompts of ParetoBandit in their published order,
+at constant traffic, with its ceilings of dollars a request.
 """
 
 from __future__ import annotations
@@ -26,11 +29,28 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as parquet
 from numpy.typing import NDArray
+from paper.public import PARETOBANDIT
+from paper.public import STREAM as STREAMED
 from scipy.stats import beta
 from tools.pages import put
 
-from benchmarks.budget_streams import FIXED, OURS, PACER, PARETO, SHAPES, WAYS, Spent, Stream, month, rivals
+from benchmarks.budget_streams import (
+    FIXED,
+    HOURS,
+    MIX,
+    OURS,
+    PACER,
+    PARETO,
+    SHAPES,
+    WAYS,
+    Spent,
+    Stream,
+    best_mix,
+    month,
+    rivals,
+)
 from benchmarks.folders import DATA
 from benchmarks.peers.runs import EXPERIMENTS
 from pandora_router.config import read_config
@@ -83,6 +103,10 @@ PLAIN: Mapping[str, tuple[Fees, float]] = {
     "routerarena_part": (FromColumn("cost_usd"), 1000.0),
 }
 """Other tables: the rule for fees, and the weight of a fee in the fit."""
+STREAM, HINDSIGHT = "paretobandit_stream", "best fixed worth in hindsight"
+"""The name under which fits for `--stream` are kept, and a row of its table."""
+FINE = 8
+"""Steps from one worth of the curve to the next for `--stream`."""
 Numbers = NDArray[np.float64]
 
 
@@ -98,6 +122,27 @@ def table(name: str, seed: int, most: int = MOST) -> Table:
     some = np.sort(np.random.default_rng(seed).permutation(len(whole))[:most])
     whole = replace(whole.rows(some), contexts=None)
     return resplit(whole, seed=seed, fractions=Fractions(0.55, 0.05, 0.4))
+
+
+def parts(name: str, seed: int) -> tuple[Table, Table]:
+    """The prompts of the fit by a seed, with its splits, and the fresh ones."""
+    if name != STREAM:
+        whole = table(name, seed)
+        known = resplit(whole.rows(whole.split != "test"), seed=seed, fractions=KNOWN)
+        return known, whole.in_split("test")
+    place = DATA / "paretobandit"
+    whole = read_folder(place, fees=FromColumn("cost_usd"), fee_weight=1.0).only(STREAMED)
+    whole = replace(whole.rows(~whole.missing.any(axis=1)), contexts=None)
+    told = parquet.read_table(place / "prompts.parquet", columns=["prompt_id", "position"]).to_pydict()
+    position = {str(name): at for name, at in zip(told["prompt_id"], told["position"], strict=True)}
+    fresh = whole.in_split("test")
+    order = np.argsort([position[name] for name in fresh.prompt_ids])
+    return resplit(whole.in_split("train"), seed=seed, fractions=Fractions()), fresh.rows(order)
+
+
+def steps(name: str) -> int:
+    """Steps from one worth of the curve to the next."""
+    return FINE if name == STREAM else BETWEEN
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +166,7 @@ class Measured:
     @classmethod
     def of(cls, name: str, seed: int, cache: Path) -> Measured | None:
         """From the cache, or fitted and routed now; None if fees do not differ, so that there is no curve."""
-        path = cache / f"{name}-{seed}-{MOST}-{BETWEEN}.npz"
+        path = cache / f"{name}-{seed}-{MOST}-{steps(name)}.npz"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             made = _measured(name, seed)
@@ -136,17 +181,15 @@ class Measured:
 
 
 def _measured(name: str, seed: int) -> dict[str, NDArray[np.generic]]:
-    whole = table(name, seed)
-    fresh = whole.in_split("test")
-    known = resplit(whole.rows(whole.split != "test"), seed=seed, fractions=KNOWN)
+    known, fresh = parts(name, seed)
     router = Router.fit(known, costly=SetRecipe(0, seed=seed), inspection_cost=COST, remember_test=False)
     told = router.record.report["routing"]["curve"]
     if told is None:
         return {"curve": np.array("null")}
     stated = np.log([point["worth"] for point in told["points"]][::-1])
     stated = stated[np.concatenate([[True], np.diff(stated) > 1e-6])]
-    steps = np.arange(BETWEEN * (len(stated) - 1) + 1) / BETWEEN
-    worths = np.exp(np.interp(steps, np.arange(len(stated)), stated))
+    between = np.arange(steps(name) * (len(stated) - 1) + 1) / steps(name)
+    worths = np.exp(np.interp(between, np.arange(len(stated)), stated))
     score, money, bought = (np.empty((len(fresh), len(worths))) for _ in range(3))
     for at, worth in enumerate(worths):
         score[:, at], money[:, at], bought[:, at] = _served(weighed(router, 1.0 / worth), fresh)
@@ -311,10 +354,78 @@ def months(name: str, cases: Sequence[Measured], python: Path, cache: Path) -> M
     return found
 
 
+def ordered(case: Measured, ceiling: float) -> Stream:
+    """All fresh prompts of a case in their own order at constant traffic, with `ceiling` dollars for each."""
+    size = len(case.score)
+    counts = np.diff(np.arange(HOURS + 1) * size // HOURS)
+    return replace(Stream.of(case, counts, np.arange(size), ceiling), day=24 * size / HOURS)
+
+
+def expected_mix(stream: Stream) -> Spent:
+    """What the best mix scores and costs on average over its draws, without a stop.
+
+    A single draw has luck: on so few requests it is stopped early if the dear specialist is drawn too often.
+    """
+    share, low, high = best_mix(stream)
+    score, money = (
+        (1.0 - share) * part[:, low] + share * part[:, high] for part in (stream.singles, stream.fees)
+    )
+    return Spent(score, float(money.sum()), 0)
+
+
+def in_order(seeds: Sequence[int], python: Path, cache: Path) -> str:
+    """The table of `--stream`; with ParetoBandit if `python` is there to run it."""
+    found: dict[tuple[float, str], list[Spent]] = {}
+    for seed in seeds:
+        case = Measured.of(STREAM, seed, cache)
+        assert case is not None  # fees differ
+        streams = [ordered(case, ceiling) for ceiling in PARETOBANDIT]
+        others: list[dict[str, Spent]] = [{} for _ in streams]
+        if python.exists():
+            kept = cache / f"{STREAM}-{seed}-{FINE}-peer.npz"
+            rows = np.arange(len(case.score))
+            given = functools.partial(vectors, STREAM, seed)
+            others = rivals(given, case, [(stream, rows) for stream in streams], python, kept)
+        for ceiling, stream, other in zip(PARETOBANDIT, streams, others, strict=True):
+            ways = {HINDSIGHT: stream.best(), **{way: run(stream) for way, run in WAYS.items()}, **other}
+            ways[MIX] = expected_mix(stream)
+            for way, done in ways.items():
+                found.setdefault((ceiling, way), []).append(done)
+        print(f"{STREAM} {seed}: {len(case.score)}, {time.process_time():.0f} s", flush=True)
+    lines = []
+    for (ceiling, way), runs in found.items():
+        score = np.array([run.score for run in runs])
+        regret = np.array([run.score for run in found[ceiling, HINDSIGHT]]) - score
+        fits = 1e3 * regret.mean(axis=1)
+        share = [run.spent / (ceiling * score.shape[1]) for run in runs]
+        lines.append(
+            [
+                f"{ceiling:.1e}",
+                way,
+                f"{np.mean(share):.1%}",
+                f"{max(share):.2%}",
+                f"{np.mean([run.refused for run in runs]) / score.shape[1]:.2%}",
+                _with_error(score, 1.0, 4),
+                "" if way == HINDSIGHT else _with_error(regret, 1e3, 1),
+                "" if way == HINDSIGHT or len(fits) < 2 else f"{fits.std(ddof=1):.1f}",
+            ]
+        )
+        if way == MIX:
+            published = f"{PARETOBANDIT[ceiling]:.4f}"
+            lines.append([f"{ceiling:.1e}", "ParetoBandit, published", "", "", "", published, "", ""])
+    head = ["ceiling, $ a request", "way", "spent / budget", "most spent", "refused", "reward (se)"]
+    return grid([*head, "regret, 1e-3 (se)", "sd over fits"], lines)
+
+
+def _with_error(values: Numbers, unit: float, digits: int) -> str:
+    """The mean of values (S, T) and its standard error over prompts, each with its mean over fits."""
+    each = unit * values.mean(axis=0)
+    return f"{each.mean():.{digits}f} ({each.std(ddof=1) / np.sqrt(len(each)):.{digits}f})"
+
+
 def vectors(name: str, seed: int) -> tuple[tuple[Numbers, Numbers, Numbers], Numbers]:
     """Vectors, scores and fees of the prompts of a fit, and the vectors of the fresh ones."""
-    whole = table(name, seed)
-    known, fresh = whole.rows(whole.split != "test"), whole.in_split("test")
+    known, fresh = parts(name, seed)
     embedder = fitted_embedder(known.prompts)
     made = [np.asarray(embedder.embed(part.prompts), dtype=np.float64) for part in (known, fresh)]
     default_embedder().forget()
@@ -414,7 +525,17 @@ def main() -> None:
     options.add_argument("--environments", type=Path, default=Path(), help="folder of .venv-peers [.]")
     options.add_argument("--page", type=Path, help="also write the measured parts of this page")
     options.add_argument("--splits", type=int, default=0, help="instead: measure `keep` on so many splits")
+    options.add_argument("--stream", action="store_true", help="instead: ParetoBandit's stream in its order")
     told = options.parse_args()
+    python = told.environments / ".venv-peers" / "bin" / "python"
+    if not python.exists():
+        print("ParetoBandit is not installed: `make peers`")
+    if told.stream:
+        text = in_order(told.seeds, python, told.cache)
+        print(text)
+        if told.page is not None:
+            put(text, told.page, "stream")
+        return
     if told.splits:
         told.cache.mkdir(parents=True, exist_ok=True)
         names = [name for name in told.tables if name != "routerdc7"]  # its fees are equal: no curve
@@ -436,9 +557,6 @@ def main() -> None:
                 flush=True,
             )
     without = [name for name in told.tables if name not in found]
-    python = told.environments / ".venv-peers" / "bin" / "python"
-    if not python.exists():
-        print("ParetoBandit is not installed: `make peers`")
     for part, text in sections(found, without, python, told.cache).items():
         print(f"\n{part}\n\n{text}")
         if told.page is not None:

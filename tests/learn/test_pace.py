@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks import goals
+from benchmarks.budget_streams import Stream, paced
 
 from pandora_router.learn.pace import Pace, Traffic, affordable, cost_at
 from pandora_router.router.curve import Curve, Point
@@ -140,3 +142,78 @@ def test_the_end_of_a_period_is_foretold_at_what_requests_really_cost() -> None:
     assert replace(foretold, worth=1.0).expected_end(traffic, 3600.0 * 620) == pytest.approx(
         1.3 * usual * 100 * 720, rel=0.05
     )
+
+
+def by_hand(stream: Stream, place: int) -> tuple[list[float], float, int]:
+    """Scores, money and refusals at one worth, request by request.
+
+    Once a request does not fit into the budget, the cheapest answers for as long as that fits.
+    """
+    left, cheap, over = stream.budget, False, False
+    cheapest = int(stream.fees.mean(axis=0).argmin())
+    scores, refused = [], 0
+    for t in range(len(stream.score)):
+        cheap = cheap or stream.money[t, place] > left
+        over = over or (cheap and stream.fees[t, cheapest] > left)
+        refused += over
+        left -= 0.0 if over else float(stream.fees[t, cheapest] if cheap else stream.money[t, place])
+        scores.append(
+            0.0 if over else float(stream.singles[t, cheapest] if cheap else stream.score[t, place])
+        )
+    return scores, stream.budget - left, refused
+
+
+def replayed(seed: int, size: int) -> goals.Measured:
+    """Prompts in a row, more difficult towards the end, at the worths of `CURVE`."""
+    rng = np.random.default_rng(seed)
+    worths = WORTHS[::-1].copy()
+    expected = np.array([point.money for point in POINTS[::-1]])
+    money = expected * rng.gamma(4.0, 0.25, (size, 1)) * np.linspace(0.8, 1.2, size)[:, None]
+    score = (rng.random((size, 1)) < [[score_at(worth) for worth in worths]]).astype(float)
+    singles, fees = score[:, [0, -1]], money[:, [0, -1]]
+    bought = np.zeros_like(score)
+    return goals.Measured(
+        seed, CURVE, worths, score, money, bought, singles, fees, np.arange(size, dtype=np.int64)
+    )
+
+
+@pytest.mark.parametrize("ceiling", [0.2, 0.5, 1.0, 2.0, 5.0])
+def test_the_best_fixed_worth_is_that_of_all_worths_tried_request_by_request(ceiling: float) -> None:
+    stream = goals.ordered(replayed(3, 80), ceiling)
+    runs = [by_hand(stream, place) for place in range(len(stream.worths))]
+    scores, spent, refused = max(runs, key=lambda run: sum(run[0]))
+    best = stream.best()
+    np.testing.assert_array_equal(best.score, scores)
+    assert (best.spent, best.refused) == (pytest.approx(spent), refused)
+
+
+def test_a_stream_in_order_is_paced_over_all_of_it_and_stays_within_its_ceiling() -> None:
+    case = replayed(4, 2000)
+    for ceiling in (0.6, 1.5, 3.0):
+        stream = goals.ordered(case, ceiling)
+        np.testing.assert_array_equal(stream.money, case.money)
+        assert (int(stream.counts.sum()), stream.budget) == (2000, pytest.approx(2000 * ceiling))
+        assert np.ptp(stream.counts) == 1
+        assert stream.forecast == pytest.approx(ceiling)
+        done = paced(stream)
+        assert 0.97 * stream.budget < done.spent <= stream.budget
+        assert done.refused < 20
+        assert done.scored > 0.97 * stream.best().scored
+
+
+def test_the_mix_of_two_costs_the_budget_and_is_the_best_of_all_shares() -> None:
+    """Compared with every pair of specialists at every share that the budget pays for, on a grid."""
+    rng = np.random.default_rng(6)
+    case = replace(replayed(5, 200), singles=rng.random((200, 4)), fees=rng.random((200, 4)) * [1, 2, 4, 8])
+    stream = goals.ordered(case, 1.3)
+    mix = goals.expected_mix(stream)
+    fee, score = stream.fees.mean(axis=0), stream.singles.mean(axis=0)
+    shares = np.linspace(0.0, 1.0, 2001)
+    best = max(
+        float(score[i] + share * (score[j] - score[i]))
+        for i in range(4)
+        for j in range(4)
+        for share in shares[fee[i] + shares * (fee[j] - fee[i]) <= 1.3]
+    )
+    assert mix.spent <= stream.budget * (1.0 + 1e-9)
+    assert mix.score.mean() == pytest.approx(best, abs=1e-3)
