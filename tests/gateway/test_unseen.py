@@ -448,3 +448,17 @@ def test_embeddings_of_images_are_charged_as_billed_and_reserved(serve: Serve, i
         assert post(gateway, "embeddings", body, Authorization=f"Bearer {poor}")[0] == 429
         status, headers, _ = post(gateway, "embeddings", body, Authorization=f"Bearer {rich}")
         assert (status, gateway.settled(headers["x-pandora-decision-id"])[1]) == (200, nanodollars(0.03))
+
+
+@pytest.mark.parametrize("wire", ["responses", "chat"])
+def test_members_that_the_file_adds_are_reserved_and_charged(
+    serve: Serve, billing: Billing, wire: str
+) -> None:
+    """A request of a few bytes to a specialist whose file gives it 8,000 characters of instructions."""
+    billing.read, billing.wrote = 2000, 1
+    own: Any = {"responses": {"instructions": "Be brief. " * 800}}
+    wires = frozenset({"responses"})  # a chat request is translated
+    gateway = serve(backend(billing, "small", own=own, wires=wires))
+    limit = "max_output_tokens" if wire == "responses" else "max_tokens"
+    headers = post(gateway, PATHS[wire], request(wire, "small", **{limit: 1}))[1]
+    assert gateway.settled(headers["x-pandora-decision-id"])[1] == billing.log[-1].nanodollars

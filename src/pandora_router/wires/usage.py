@@ -14,6 +14,8 @@ from pandora_router.wires.json_text import Json, mapping, objects
 
 LARGEST_COUNT = 10**12
 """Tokens above which a provider's count is cut off."""
+MOST_TOOLS = 20
+"""Different tools whose calls are read of one answer."""
 LONGEST_COUNT = 40
 """Characters of a count that is written as a text."""
 
@@ -203,7 +205,7 @@ def _tool_calls(answer: Json, counts: Json) -> tuple[tuple[str, int], ...]:
         name, _, is_call = str(item.get("type")).rpartition("_")
         if is_call == "call" and name not in CLIENT_TOOLS:
             calls[tool_name(name)] = calls.get(tool_name(name), 0) + 1
-    return tuple((name, count) for name, count in calls.items() if count)
+    return tuple((name, count) for name, count in calls.items() if count)[:MOST_TOOLS]
 
 
 def _details(counts: Json, name: str) -> Json:
