@@ -2,7 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile
+# Processes that run tests; files with slow tests go first, so that none is left for the end.
+WORKERS ?= 2
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test quick coverage check extras bench peers paper api site wheel minimum clean clients litellm agents aider conformance
 .DELETE_ON_ERROR:
@@ -39,7 +41,7 @@ demo: .venv/demo
 	@echo "Fitting a router on recorded answers and routing with it (two to three minutes) ..."
 	@$(BIN)/pandora demo --html demo.html
 
-# All tests, on two cores. The compiled kernels are compiled first, by one process, and kept for all.
+# All tests. The compiled kernels are compiled first, by one process, and kept for all.
 test: .venv/dev
 	$(BIN)/pandora warm
 	$(PYTEST)

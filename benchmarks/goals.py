@@ -7,6 +7,9 @@ For each table and seed, `Router.fit` sees three fifths of a sample of the promp
 `Router.route_batch` at every worth of the curve and at one worth between neighbours, as a gateway serves
 them. The costly estimate reads the prompt alone. Everything below is computed from what these decisions
 score and cost. Finished fits are kept in the cache (`--cache`), numbers alone and no text.
+
+With --splits N the goal `keep` itself is measured: on N splits of each table `Config.fitted` fits as often as
+it needs to find the worth, as `pandora fit` does, and its router routes prompts that no fit saw.
 """
 
 from __future__ import annotations
@@ -15,19 +18,22 @@ import argparse
 import functools
 import itertools
 import json
+import tempfile
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import beta
 from tools.pages import put
 
 from benchmarks.budget_streams import FIXED, OURS, PACER, PARETO, SHAPES, WAYS, Spent, Stream, month, rivals
 from benchmarks.folders import DATA
 from benchmarks.peers.runs import EXPERIMENTS
+from pandora_router.config import read_config
 from pandora_router.config.experiments import read_experiment
 from pandora_router.data import Fractions, FromColumn, PerParameter, Table, resplit
 from pandora_router.data.fees import Fees
@@ -35,7 +41,7 @@ from pandora_router.data.importers import read_folder
 from pandora_router.estimators.embedders.embedder import default_embedder
 from pandora_router.estimators.embedders.tfidf import fitted_embedder
 from pandora_router.evaluate.estimates import table_of
-from pandora_router.folders import replacing
+from pandora_router.folders import replace_text, replacing
 from pandora_router.report.tables import grid
 from pandora_router.router import Router, SetRecipe
 from pandora_router.router.curve import Curve, covariance, measured, over_mix
@@ -52,6 +58,10 @@ KNOWN = Fractions(0.3, 0.15, 0.55)
 SHARES = (0.8, 0.9, 0.95, 0.98)
 PROMISES, HELD = 200, 400
 """Simulated fits, and the held-out prompts of each."""
+KEEP = 0.95
+"""The share that is kept in the splits of `--splits`."""
+FEW, MANY = 800, 4000
+"""Prompts of a fit in these splits, and at most so many in all; of a small table three fifths."""
 STREAMS = 1
 """Simulated months per fit, shape and way."""
 LEVELS = (0.25, 0.6)
@@ -76,8 +86,8 @@ PLAIN: Mapping[str, tuple[Fees, float]] = {
 Numbers = NDArray[np.float64]
 
 
-def table(name: str, seed: int) -> Table:
-    """The sample of a table, complete prompts alone, without the texts of answers."""
+def table(name: str, seed: int, most: int = MOST) -> Table:
+    """The sample of `most` prompts of a table, complete ones alone, without the texts of answers."""
     if name in EXPERIMENTED:
         experiment = read_experiment(EXPERIMENTS / f"{EXPERIMENTED[name]}.yaml")
         whole = table_of(experiment, DATA)
@@ -85,7 +95,7 @@ def table(name: str, seed: int) -> Table:
         fees, weight = PLAIN[name]
         whole = read_folder(DATA / name, fees=fees, fee_weight=weight)
     whole = whole.rows(np.isfinite(whole.reward).all(axis=1))
-    some = np.sort(np.random.default_rng(seed).permutation(len(whole))[:MOST])
+    some = np.sort(np.random.default_rng(seed).permutation(len(whole))[:most])
     whole = replace(whole.rows(some), contexts=None)
     return resplit(whole, seed=seed, fractions=Fractions(0.55, 0.05, 0.4))
 
@@ -184,6 +194,76 @@ def promises(case: Measured, seed: int) -> dict[float, tuple[float, float]]:
             sure[share] += kept.sure
             broken[share] += bool(kept.sure and truth[kept.point.worth or 0.0] < share * best - 1e-12)
     return {share: (sure[share] / PROMISES, broken[share] / PROMISES) for share in SHARES}
+
+
+@dataclass(frozen=True)
+class Split:
+    """Whether `keep` was promised, and the score of fresh prompts minus the share of the strong model's."""
+
+    sure: bool
+    over: float
+    error: float
+
+
+def kept(name: str, seed: int, cache: Path) -> Split:
+    """One split of `--splits`: fitted for the goal, up to three times, and measured on all other prompts."""
+    path = cache / f"{name}-{seed}-keep-{KEEP}-{FEW}.json"
+    if path.exists():
+        return Split(**json.loads(path.read_text()))
+    whole = table(name, seed, MANY)
+    order = np.random.default_rng(seed).permutation(len(whole))
+    known, fresh = np.split(order, [min(FEW, 3 * len(whole) // 5)])
+    part = resplit(whole.rows(np.sort(known)), seed=seed, fractions=Fractions(0.4, 0.2, 0.4))
+    rest = whole.rows(np.sort(fresh))
+    strongest = int(part.score.mean(axis=0).argmax())
+    goal = f"goal: {{keep: {KEEP}, of: {json.dumps(part.specialists[strongest])}}}"
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "pandora.yaml"
+        file.write_text(f"table: unused\n{goal}\nfit: {{costly: {{rounds: 20, folds: 2}}}}\n")
+        router = read_config(file).fitted(part)
+    score, _, _ = _served(router, rest)
+    over = score - KEEP * rest.score[:, strongest]
+    error = float(over.std(ddof=1) / np.sqrt(len(over)))
+    split = Split(bool(router.record.goal["sure"]), float(over.mean()), error)
+    replace_text(path, json.dumps(asdict(split)) + "\n")
+    return split
+
+
+def splits(names: Sequence[str], seeds: Sequence[int], cache: Path) -> str:
+    """The table of `--splits`."""
+    rows, every = [], []
+    for name in names:
+        found = [kept(name, seed, cache) for seed in seeds]
+        every += found
+        rows.append(_splits_row(name, found))
+        print(" | ".join(rows[-1]), flush=True)
+    rows.append(_splits_row("all", every))
+    head = [
+        "table",
+        "splits",
+        "promised",
+        "of these below on fresh prompts",
+        "by more than 2 se",
+        "worst, 1e-3 (se)",
+    ]
+    made = [split for split in every if split.sure]
+    below = sum(split.over < 0.0 for split in made)
+    low = beta.ppf(0.025, below, len(made) - below + 1) if below else 0.0
+    high = beta.ppf(0.975, below + 1, len(made) - below) if below < len(made) else 1.0
+    return (
+        f"{below} of {len(made)} promises fell short on fresh prompts; with 95 % confidence it is between "
+        f"{low:.1%} and {high:.1%} of such promises.\n\n{grid(head, rows)}"
+    )
+
+
+def _splits_row(name: str, found: Sequence[Split]) -> list[str]:
+    made = [split for split in found if split.sure]
+    below = sum(split.over < 0.0 for split in made)
+    surely = sum(split.over < -2.0 * split.error for split in made)
+    worst = min(made, key=lambda split: split.over, default=None)
+    short = "-" if worst is None else f"{1e3 * worst.over:+.1f} ({1e3 * worst.error:.1f})"
+    share = f" ({below / len(made):.0%})" if made else ""
+    return [name, str(len(found)), str(len(made)), f"{below}{share}", str(surely), short]
 
 
 def against_mix(cases: Sequence[Measured]) -> list[tuple[float, float]]:
@@ -333,7 +413,16 @@ def main() -> None:
     options.add_argument("--cache", type=Path, default=Path("build/goals"))
     options.add_argument("--environments", type=Path, default=Path(), help="folder of .venv-peers [.]")
     options.add_argument("--page", type=Path, help="also write the measured parts of this page")
+    options.add_argument("--splits", type=int, default=0, help="instead: measure `keep` on so many splits")
     told = options.parse_args()
+    if told.splits:
+        told.cache.mkdir(parents=True, exist_ok=True)
+        names = [name for name in told.tables if name != "routerdc7"]  # its fees are equal: no curve
+        text = splits(names, range(501, 501 + told.splits), told.cache)
+        print(text)
+        if told.page is not None:
+            put(text, told.page, "splits")
+        return
     found: dict[str, list[Measured]] = {}
     begun = time.process_time()
     for seed in told.seeds:

@@ -175,7 +175,9 @@ class Estimate:
     def apart(self, other: Estimate) -> float:
         """How many standard errors of their difference two estimates are apart."""
         error = math.hypot(self.error, other.error)
-        return abs(self.mean - other.mean) / error if error else math.inf * (self.mean != other.mean or 0.0)
+        if self.mean == other.mean:
+            return 0.0
+        return abs(self.mean - other.mean) / error if error else math.inf
 
 
 @dataclass(frozen=True)

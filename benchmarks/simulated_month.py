@@ -27,7 +27,7 @@ from pandora_router.config.gateway import measured_curve, paced_router
 from pandora_router.data import Table
 from pandora_router.gateway.generation import Settings, Site
 from pandora_router.gateway.http.app import Gateway
-from pandora_router.gateway.http.server import keep_pace
+from pandora_router.gateway.http.chores import keep_pace
 from pandora_router.gateway.providers.backend import Backend
 from pandora_router.prices import Tariff
 from pandora_router.report.tables import grid

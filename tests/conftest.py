@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.cpu import pytest_runtest_makereport, pytest_runtest_protocol, pytest_terminal_summary
+
+__all__ = ["pytest_runtest_makereport", "pytest_runtest_protocol", "pytest_terminal_summary"]
+
 if TYPE_CHECKING:
     from pandora_router.router import Router
+
+# Tables of tests are small: two threads of linear algebra would mostly wait for each other, in a busy loop,
+# at twice the processor time. Set before numpy is imported; processes that tests start inherit it.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
 
 ROOT = Path(__file__).resolve().parent.parent
 VECTORS = ROOT.parent / "shared" / "vectors.json"
@@ -53,10 +62,16 @@ SLOW = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of slow files."""
+    """Mark the tests of slow files, and let files with slow tests begin: none of them is left for the end.
+
+    With `--dist loadfile --no-loadscope-reorder` files are handed out in this order, so that both cores are
+    busy to the end; the order of tests within a file stays.
+    """
     for item in items:
         if item.path.name in SLOW:
             item.add_marker(pytest.mark.slow)
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 def load_vectors() -> list[dict[str, Any]]:
@@ -101,7 +116,13 @@ def saved_router(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled_kernels() -> None:
-    """Compile the search kernels once on a machine: without them plain code would be compared with itself."""
+    """Compile the search kernels once on a machine: without them plain code would be compared with itself.
+
+    A kernel that a test file imports before `kernels.load` has run is not looked for on disk, and numba then
+    compiles all that call it anew in every process, a minute of work.
+    """
     from pandora_router.search import kernels
 
-    kernels.warm()
+    if kernels.warm() is not None:  # they are kept on disk
+        strangers = [name for name, kernel in vars(kernels.load()).items() if kernel.stats.cache_path is None]
+        assert not strangers, f"imported before kernels.load(): {strangers}"

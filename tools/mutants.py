@@ -54,14 +54,17 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/oracles/test_statistics.py::test_clusters_whose_rows_cancel_do_not_narrow_the_doubt",
         "tests/oracles/test_statistics.py::test_the_doubt_is_the_larger_of_both_errors",
     ),
-    "evaluate/outcomes.py": ("tests/laws/test_outcomes.py::test_standard_error_is_that_of_the_prompts",),
+    "evaluate/outcomes.py": (
+        "tests/laws/test_outcomes.py::test_standard_error_is_that_of_the_prompts",
+        "tests/laws/test_outcomes.py::test_gains_and_savings_are_what_is_left_after_looks",
+    ),
     "gateway/request/choice.py": ("tests/gateway/test_prices.py",),
     "prices/lengths.py": ("tests/specialists/test_prices.py", "tests/gateway/test_prices.py"),
     "prices/tariff.py": ("tests/specialists/test_prices.py", "tests/gateway/test_prices.py"),
     "store/money.py": ("tests/store/test_money.py",),
     "store/accounts.py": ("tests/store/test_laws.py",),
     "store/budgets.py": ("tests/store/test_laws.py",),
-    "store/maintenance.py": ("tests/store/test_dead_processes.py",),
+    "store/maintenance.py": ("tests/store/test_dead_processes.py", "tests/store/test_maintenance.py"),
     "store/rollups.py": (
         "tests/store/test_queries.py::test_totals_are_the_sums_of_the_closed_decisions",
         "tests/store/test_queries.py::test_feedback_that_replaces_feedback_is_counted_once",
@@ -80,11 +83,25 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/laws/test_auction.py",
         "tests/scripts/test_market_scripts.py",
     ),
-    "learn/drift.py": ("tests/learn/test_refit.py",),
-    "learn/evidence.py": ("tests/learn/test_evidence.py",),
+    "learn/drift.py": ("tests/learn/test_refit.py", "tests/learn/test_trial_rows.py"),
+    "learn/evidence.py": ("tests/learn/test_evidence.py", "tests/learn/test_trial_rows.py"),
     "learn/pace.py": ("tests/learn/test_pace.py",),
     "learn/refit.py": ("tests/learn/test_refit.py",),
     "estimators/pooled.py": ("tests/learn/test_pooled.py",),
+    "boxes/costs.py": (
+        "tests/oracles/test_side_by_side.py",
+        "tests/laws/test_boxes.py::test_only_the_group_of_a_box_is_settled",
+    ),
+    "calibrate/laws.py": ("tests/oracles/test_laws.py",),
+    "learn/exploration.py": ("tests/learn/test_exploration.py",),
+    "learn/mix.py": ("tests/learn/test_mix.py",),
+    "market/plans.py": ("tests/laws/test_market_laws.py", "tests/oracles/test_market_vectors.py"),
+    "market/strategies.py": ("tests/laws/test_auction.py", "tests/scripts/test_market_scripts.py"),
+    "store/alerts.py": ("tests/store/test_trials.py",),
+    "store/explored.py": ("tests/store/test_explored.py", "tests/store/test_export.py"),
+    "store/export.py": ("tests/store/test_export.py",),
+    "store/promises.py": ("tests/store/test_promises.py",),
+    "store/versions.py": ("tests/store/test_trials.py",),
 }
 """The tests that hold what a file promises: they run for every mutant of the file, with no other test.
 
@@ -195,6 +212,104 @@ MUTANTS = (
     Mutant("learning", "learn/refit.py", "there = traffic.specialists.index(name)", "there = column"),
     Mutant(
         "learning", "estimators/pooled.py", "share = tc / (ts + specialists * tc)", "share = tc / (ts + tc)"
+    ),
+    Mutant("statistics", "calibrate/laws.py", "if lead.mean() > SURE * lead", "if lead.mean() > 0.0 * lead"),
+    Mutant(
+        "statistics",
+        "calibrate/laws.py",
+        "fit_laws(mean[~held], standardised[~held], spread[~held], kind)",
+        "fit_laws(mean, standardised, spread, kind)",
+    ),
+    Mutant("statistics", "store/promises.py", "z * z / (4 * n * n)", "z * z / (4 * n)"),
+    Mutant("statistics", "store/promises.py", "(total + 2.0) / len(more)", "(total + 4.0) / len(more)"),
+    Mutant(
+        "statistics", "store/promises.py", "if self.low >= self.promise", "if self.reached >= self.promise"
+    ),
+    Mutant("statistics", "evaluate/outcomes.py", "gain = score - fee - routed.spent", "gain = score - fee"),
+    Mutant(
+        "statistics", "learn/evidence.py", "(self.rated - 1)\n        return", "self.rated\n        return"
+    ),
+    Mutant("money", "prices/tariff.py", "usage.read > threshold", "usage.read >= threshold"),
+    Mutant("money", "prices/tariff.py", "(usage.written - usage.written_hour)", "usage.written"),
+    Mutant("money", "prices/tariff.py", "return whole if whole >= CACHEABLE else 0", "return whole"),
+    Mutant("money", "prices/tariff.py", "== ANY and name != BATCH)", "== ANY)"),
+    Mutant("money", "store/alerts.py", "score - fee - float(worth)", "score - float(worth)"),
+    Mutant(
+        "money",
+        "evaluate/outcomes.py",
+        "readings.fee[:, single] - fee - routed.spent",
+        "readings.fee[:, single] - fee",
+    ),
+    Mutant(
+        "store",
+        "store/promises.py",
+        "ORDER BY f.at DESC, f.id DESC LIMIT 1) FROM",
+        "ORDER BY f.at, f.id LIMIT 1) FROM",
+    ),
+    Mutant("store", "store/promises.py", "AND d.worth IS NOT NULL ", ""),
+    Mutant("store", "store/promises.py", "float(mean + deducted)", "float(mean)"),
+    Mutant("store", "store/versions.py", "AND r.counted_at IS NULL AND r.at", "AND r.at"),
+    Mutant("store", "store/versions.py", '"AND d.specialist = d.asked) rated', '") rated'),
+    Mutant(
+        "store",
+        "store/versions.py",
+        "parent.artifact, parent.parent, why",
+        "parent.artifact, parent.number, why",
+    ),
+    Mutant("store", "store/maintenance.py", "if deleted == log.BLOCK:", "if deleted > log.BLOCK:"),
+    Mutant(
+        "market",
+        "market/strategies.py",
+        "looks = lower <= call.price <= upper",
+        "looks = call.price <= upper",
+    ),
+    Mutant("market", "market/strategies.py", "return Bid(mean - self.shade)", "return Bid(mean)"),
+    Mutant(
+        "market",
+        "market/plans.py",
+        "looks = batch.mean < price if sealed",
+        "looks = batch.mean > price if sealed",
+    ),
+    Mutant("market", "market/plans.py", "Plans(plans.looks & ~mine, plans", "Plans(plans.looks, plans"),
+    Mutant(
+        "market",
+        "market/plans.py",
+        "self.inspected & self._won, self.refund, 0.0)\n\n",
+        "self.inspected, self.refund, 0.0)\n\n",
+    ),
+    Mutant(
+        "learning", "learn/exploration.py", "times = (ratings - counts) / counts", "times = ratings / counts"
+    ),
+    Mutant("learning", "learn/exploration.py", "if taught > loss[m] and", "if taught > 0.0 and"),
+    Mutant("learning", "learn/exploration.py", "sum(self.law.noise) / rate))", "sum(self.law.noise)))"),
+    Mutant("learning", "learn/exploration.py", "< old, SHARE, 1.0)", "< old, 1.0, 1.0)"),
+    Mutant("learning", "learn/mix.py", "alarms=self.alarms + 1, keys=self.keys)", "alarms=self.alarms + 1)"),
+    Mutant(
+        "learning",
+        "learn/evidence.py",
+        "evidence.after(mean, largest(together[0].share, 1.0 - WORST))",
+        "evidence.after(mean, largest(0.5, 1.0 - WORST))",
+    ),
+    Mutant(
+        "learning", "learn/evidence.py", "share = max(per_key, 1.0 / max(len(mine), 1))", "share = per_key"
+    ),
+    Mutant("learning", "learn/drift.py", "shift=self.shift + self.change", "shift=self.change"),
+    Mutant("store", "store/explored.py", "SELECT count(DISTINCT f.decision)", "SELECT count(f.decision)"),
+    Mutant("store", "store/explored.py", "(19 * len(late) - 1) // 20", "(9 * len(late) - 1) // 10"),
+    Mutant(
+        "store",
+        "store/export.py",
+        "ORDER BY f.at DESC, f.id DESC LIMIT 1),\n           d.worth",
+        "ORDER BY f.at, f.id LIMIT 1),\n           d.worth",
+    ),
+    Mutant("learning", "learn/pace.py", "SPARE * math.sqrt(expected)", "0.0 * math.sqrt(expected)"),
+    Mutant("learning", "learn/pace.py", " / max(learnt.ratio, 1e-9)", ""),
+    Mutant("money", "boxes/costs.py", "waits.sum() - waits.max()", "waits.sum() - waits.min()"),
+    Mutant(
+        "money",
+        "boxes/costs.py",
+        "shared[self.group[box]] = 0.0\n        locked",
+        "shared[:] = 0.0\n        locked",
     ),
 )
 

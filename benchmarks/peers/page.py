@@ -20,7 +20,7 @@ Written by `{command}` (peers are installed by `make peers`, each in an environm
 edit by hand. Measured code: {version}.{waiting}
 
 Each router learns from the same four fifths of the scored prompts, is given the same prompt vectors
-(those of our own cheap estimate) and routes the same last fifth; {seeds} fresh splits (seeds {named}).
+(those of our own cheap estimate) and routes the same last fifth ({seeds} {named}).
 Peers run with their recommended settings. The number is the mean net reward (score - fee - what was spent
 on inspections); beside each router stands its difference to ours in 1e-3, with the standard error of the
 paired difference, clustered by prompt. Negative: behind ours. A look or a costly estimate costs {cost:g}
@@ -93,7 +93,7 @@ def page(found: Mapping[str, Measured], missing: Mapping[str, str], version: str
     return PAGE.format(
         command=command,
         version=version,
-        seeds=len(seeds),
+        seeds="one fresh split, seed" if len(seeds) == 1 else f"{len(seeds)} fresh splits, seeds",
         named=", ".join(map(str, seeds)),
         cost=COST,
         looked=", ".join(name for name, one in found.items() if one.runs[0].experiment.peek) or "no set",

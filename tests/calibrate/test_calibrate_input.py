@@ -23,7 +23,7 @@ from pandora_router.calibrate import (
     load,
     save,
 )
-from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.readings import Readings, same_presence
 from pandora_router.calibrate.reward_mean import SLOPE
 from pandora_router.calibrate.signal_states import KIND
 from pandora_router.errors import UsageError
@@ -106,6 +106,18 @@ def test_bad_readings_are_refused(f: np.ndarray, g: np.ndarray, r: np.ndarray, s
 def test_bad_arguments_are_refused(make: Callable[[], object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         make()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_columns_with_the_same_missing_rows_are_grouped(share: float) -> None:
+    """Each column once, with its own rows, and no two groups alike."""
+    present = np.random.default_rng(0).random((4, 9)) < share
+    groups = list(same_presence(present))
+    assert sorted(j for columns, _ in groups for j in columns) == list(range(9))
+    for columns, rows in groups:
+        for j in columns:
+            assert rows.tolist() == [i for i in range(4) if present[i, j]]
+    assert len({tuple(rows) for _, rows in groups}) == len(groups) == len({*map(tuple, present.T)})
 
 
 def test_without_rewards_the_slope_is_what_other_data_had() -> None:

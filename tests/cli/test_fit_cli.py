@@ -16,6 +16,8 @@ import pytest
 from pandora_router.calibrate.ways import BEST_SINGLE, NEVER, ROUTER
 from pandora_router.cli.console import Screen
 from pandora_router.cli.earnings import headline
+from pandora_router.cli.fit import unnamed
+from pandora_router.config import read_config
 from pandora_router.data import Table, save
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.router import Router
@@ -158,14 +160,15 @@ def test_it_says_why_estimates_are_bought_or_not(gain: float, on: bool, end: str
         (
             0.0,
             3,
-            "those of the 3 best specialists differ by 1 more than cheap estimates tell, rewards differ by "
-            "0.14 (standard error 0.05); over all specialists 0.41 (0.02).",
+            "those of the 3 best specialists differ by 1 more than cheap estimates tell, "
+            "the worth of their answers differs by 0.14 (standard error 0.05); over all specialists 0.41 "
+            "(0.02).",
         ),
         (
             0.0,
             2,
-            "those of the specialists differ by 1 more than cheap estimates tell, rewards differ by "
-            "0.14 (standard error 0.05).",
+            "those of the specialists differ by 1 more than cheap estimates tell, "
+            "the worth of their answers differs by 0.14 (standard error 0.05).",
         ),
         (0.5, 3, "never buying: it is kept."),
     ],
@@ -216,6 +219,28 @@ def test_it_begins_with_what_the_router_earns_in_accuracy_and_money(tmp_path: Pa
     assert len(rows) > 3
     assert len({tuple(cell.strip() for cell in row[1:]) for row in rows}) == len(rows)
     assert len({row[0].strip() for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("serve", "said"),
+    [
+        ("{router: router}", ""),
+        ("{router: ./router/}", ""),
+        (
+            "{default: small}",
+            "write `router: router` under `serve:` in {file}, in place of `default: small`.",
+        ),
+        ("{router: old}", "write `router: router` under `serve:` in {file}, in place of `router: old`."),
+        ("{}", "write `router: router` under `serve:` in {file}."),
+    ],
+)
+def test_it_says_which_line_serves_the_router(tmp_path: Path, serve: str, said: str) -> None:
+    file = tmp_path / "pandora.yaml"
+    file.write_text(
+        f"serve: {serve}\nspecialists: {{small: {{kind: function, function: 'm:f', prices: free}}}}\n"
+    )
+    told = unnamed(file, read_config(file), tmp_path / "router")
+    assert told == (f"To serve it, {said.format(file=file)}" if said else "")
 
 
 def test_held_out_estimates_are_written_as_sweep_reads_them(tmp_path: Path) -> None:

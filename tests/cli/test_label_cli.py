@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pandora_router.config.worth import shared_budget
 from pandora_router.data import storage
-from pandora_router.store import log
+from pandora_router.store import budgets, log
 from pandora_router.store.database import connect
 from pandora_router.store.export import sampled_prompts
 from pandora_router.store.migrations import migrate
+from pandora_router.store.money import nanodollars
 from tests.cli.test_collect_cli import PLAN
 from tests.store.test_laws import opened
 from tests.support.command import pandora
@@ -81,6 +83,38 @@ def test_the_budget_of_the_month_holds(folder: Path) -> None:
         pandora(*asked, *store)
         assert 0.0 < upstream.charged <= BUDGET
     assert np.isnan(storage.load(folder / "labels").score).any()  # it did not last for all
+
+
+def test_labels_count_against_the_budget_of_the_goal(folder: Path) -> None:
+    """Of 200 dollars a month 100 are spent: the cost of labels is charged exactly, and no more fits."""
+    database, month = connect(str(folder / "pandora.sqlite")), shared_budget("", 200.0, "month")
+    with database.transaction() as open_:
+        budgets.reserve(open_, None, "early", nanodollars(100.0), time.time(), 60.0, (month,))
+        budgets.charge(open_, "early", nanodollars(100.0))
+    store = ("--store", folder / "pandora.sqlite")
+    with Upstream() as upstream:
+        path = write(folder, upstream.url, 500.0)
+        path.write_text("goal: {budget: 200, per: month}\n" + path.read_text())
+        asked = ("learn", "label", path, "-o", folder / "labels", *store)
+        for _ in range(2):
+            done = pandora(*asked)
+            assert done.exit_code == 0, done.output
+            with database.transaction() as open_:
+                spent, reserved = budgets.account(open_, month, time.time())
+            assert reserved == 0
+            assert spent == pytest.approx(nanodollars(100.0 + upstream.charged), abs=1)
+            assert 0.0 < upstream.charged <= 100.0
+        with database.transaction() as open_:
+            rest = budgets.left(open_, [month], time.time())
+            assert rest is not None
+            budgets.reserve(open_, None, "late", rest, time.time(), 60.0, (month,))
+        charged = upstream.charged
+        (folder / "labels-again").mkdir()
+        refused = pandora("learn", "label", path, "-o", folder / "labels-again" / "table", *store)
+        assert refused.exit_code == 2
+        assert "nothing left of 200 per month" in refused.output
+        assert upstream.charged == charged
+    database.close()
 
 
 @pytest.mark.parametrize(

@@ -107,13 +107,19 @@ def run(folder: Path, *command: str | Path, **variables: str) -> str:
     return done.stdout
 
 
+def connected(agent: str, home: Path, url: str) -> None:
+    """The settings that `pandora connect` writes into the home folder."""
+    command = [sys.executable, "-m", "pandora_router", "connect", agent, "--url", url, "--write", "--yes"]
+    subprocess.run(command, env={**os.environ, "HOME": str(home)}, check=True, capture_output=True)
+
+
 @pytest.mark.parametrize("specialist", ["on_chat", "on_responses"])
 def test_claude_code_solves_a_task_in_two_steps(url: str, tmp_path: Path, specialist: str) -> None:
     claude = program("claude")
+    connected("claude-code", tmp_path, url)
     printed = run(
         *(tmp_path, claude, "-p", TASK, "--allowedTools", "Bash"),
-        ANTHROPIC_BASE_URL=url,
-        ANTHROPIC_AUTH_TOKEN="none",
+        ANTHROPIC_API_KEY="a key of Anthropic's that the settings hide",
         ANTHROPIC_CUSTOM_HEADERS=f"x-pandora-allow: {specialist}",
         CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
         DISABLE_AUTOUPDATER="1",
@@ -121,25 +127,21 @@ def test_claude_code_solves_a_task_in_two_steps(url: str, tmp_path: Path, specia
     assert "The number is 42." in printed
 
 
-@pytest.mark.parametrize("specialist", ["on_chat", "on_messages"])
-def test_codex_solves_a_task_in_two_steps(url: str, tmp_path: Path, specialist: str) -> None:
+@pytest.mark.parametrize(
+    ("specialist", "more"),
+    [("on_chat", ""), ("on_messages", 'model = "gpt-5.5"\nsupports_websockets = true\n')],
+)
+def test_codex_solves_a_task_in_two_steps(url: str, tmp_path: Path, specialist: str, more: str) -> None:
+    """With the settings of `pandora connect`, and with a model that Codex knows and websockets."""
     codex = program("codex")
-    home = tmp_path / ".codex"
-    home.mkdir()
-    (home / "config.toml").write_text(
-        f'model = "gpt-5.5"\nmodel_provider = "pandora"\n\n[model_providers.pandora]\nname = "pandora"\n'
-        f'base_url = "{url}/v1"\nwire_api = "responses"\nsupports_websockets = true\n'
-        f'http_headers = {{ "x-pandora-allow" = "{specialist}" }}\n'
-    )
+    connected("codex", tmp_path, url)
+    file = tmp_path / ".codex/config.toml"
+    model, _, sockets = more.partition("\n")
+    settings = file.read_text().replace('model = "auto"', model or 'model = "auto"')
+    file.write_text(f'{settings}{sockets}http_headers = {{ "x-pandora-allow" = "{specialist}" }}\n')
     unsafe = "--dangerously-bypass-approvals-and-sandbox"
     printed = run(tmp_path, codex, "exec", "--skip-git-repo-check", unsafe, TASK)
     assert "The number is 42." in printed
-
-
-def connected(agent: str, home: Path, url: str) -> None:
-    """The settings that `pandora connect` writes into the home folder."""
-    command = [sys.executable, "-m", "pandora_router", "connect", agent, "--url", url, "--write", "--yes"]
-    subprocess.run(command, env={**os.environ, "HOME": str(home)}, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("specialist", ["on_messages", "on_responses"])

@@ -99,7 +99,7 @@ def test_the_suite_of_the_protocol_accepts_our_client(tmp_path: Path) -> None:
     assert "0 failed" in told, told
 
 
-@pytest.mark.parametrize("scenario", ["server-initialize", "ping", "tools-list"])
+@pytest.mark.parametrize("scenario", ["server-initialize", "ping", "tools-list", "dns-rebinding-protection"])
 def test_the_suite_of_the_protocol_accepts_the_gateway(gateway: str, tmp_path: Path, scenario: str) -> None:
     asked = [program("conformance"), "server", "--url", f"{gateway}/mcp", "--scenario", scenario]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=200, cwd=tmp_path, check=False)

@@ -13,7 +13,11 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
+from benchmarks.demo import RECORDED, showing, variants
 
 from pandora_router.calibrate.ways import BEST_SINGLE, ORACLE, ROUTER
 from pandora_router.data import storage
@@ -21,7 +25,7 @@ from pandora_router.demo import page, questions
 from pandora_router.demo.live_route import Replayed, cast, route
 from pandora_router.demo.page import stories
 from pandora_router.demo.questions import corpus, facts
-from pandora_router.demo.records import Recorded, graded, pack, record
+from pandora_router.demo.records import FILE, Recorded, graded, pack, record
 from pandora_router.demo.specialists import (
     FIRST,
     NAMES,
@@ -52,6 +56,16 @@ def kept() -> Recorded:
 @pytest.fixture(scope="module")
 def found(kept: Recorded) -> Study:
     return study(kept)
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the recorded answers to 500 of the questions, a balanced sample."""
+    path = tmp_path_factory.mktemp("part") / "answers.parquet"
+    ids = [one.id for one in questions.balanced(questions.recorded())[:500]]
+    every = pq.read_table(FILE)
+    pq.write_table(every.filter(pc.is_in(every["prompt_id"], pa.array(ids))), path)
+    return path
 
 
 def test_questions_are_many_different_and_the_same_every_time() -> None:
@@ -293,9 +307,9 @@ def test_replayed_looks_are_bought_one_by_one(found: Study, kept: Recorded) -> N
     )
 
 
-def test_the_command_shows_everything(tmp_path: Path) -> None:
+def test_the_command_shows_everything(part: Path, tmp_path: Path) -> None:
     written = tmp_path / "demo.html"
-    shown = pandora("demo", "--recorded", "--live", "10", "--html", str(written))
+    shown = pandora("demo", "--answers", part, "--recorded", "--live", "10", "--html", str(written))
     assert shown.exit_code == 0, shown.output
     for words in ("The router is right on", "One decision", "recorded ones, as asked", "The bill"):
         assert words in shown.output
@@ -305,10 +319,10 @@ def test_the_command_shows_everything(tmp_path: Path) -> None:
     assert text.count("<svg") >= 3
     assert set(re.findall(r"https?:[^\"' ]*", text)) == {"http://www.w3.org/2000/svg"}  # a name, not a link
     assert not re.search(r"\b(?:src|href)=|url\(|@import", text)
-    more = pandora("demo", "--live", "0", "--verbose")
-    for words in ("All ways to route", "Specialists", "Nothing is worth buying"):
+    more = pandora("demo", "--answers", part, "--live", "0", "--verbose")
+    for words in ("All ways to route", "Specialists", "A look"):
         assert words in more.output
-    machine = pandora("demo", "--live", "0", "--json")
+    machine = pandora("demo", "--answers", part, "--live", "0", "--json")
     facts_of = json.loads(machine.stdout)
     assert [way["name"] for way in facts_of["ways"]][-1] == "oracle"
 
@@ -331,6 +345,43 @@ def test_recording_refuses_what_would_spoil_the_record(tmp_path: Path) -> None:
     assert not (tmp_path / "work").exists()
 
 
+def test_looks_that_show_less_differ_in_nothing_else(kept: Recorded) -> None:
+    """Each way that looks are shown to `benchmarks.demo --shows`, against the recorded answers themselves."""
+    seed = 7
+    made = {name: showing(kept, show, part, seed) for name, (show, part) in variants().items()}
+    usual = made[RECORDED]
+    for one in made.values():
+        np.testing.assert_array_equal(one.table.score, kept.table.score)
+        np.testing.assert_array_equal(one.table.split, usual.table.split)
+    assert (usual.table.split != kept.table.split).any()
+    assert usual.table.contexts is not None
+    assert (usual.table.contexts == kept.table.contexts).all()
+    majority, book = NAMES.index("majority"), NAMES.index("open book")
+    scores = {question: corpus().scores(question).max() for question in kept.table.prompts[:50]}
+    for i, question in enumerate(kept.table.prompts[:50]):
+        key = kept.table.prompt_ids[i], "majority"
+        first = (kept.answers[key].context or "").split("\n")[0]
+
+        def context(name: str, j: int, row: int = i) -> str:
+            contexts = made[name].table.contexts
+            assert contexts is not None
+            return str(contexts[row, j])
+
+        assert context("one sample, no agreement", majority).split("\n")[1:] == [first]
+        assert context("one sample, no agreement", book) == context(RECORDED, book)
+        for j in range(len(NAMES)):
+            plain, text = context("without log-probabilities", j), context(RECORDED, j)
+            assert plain.split("\n", 1)[1:] == text.split("\n", 1)[1:]
+            assert plain.split("\n")[0] in ("log-probabilities: ", "None")
+        if scores[question] > 0.0:
+            alone, both = (context(f"retrieval score {what}", book) for what in ("alone", "and passage"))
+            assert alone == f"scores: {scores[question]:.3f}\n"
+            assert both == alone + context(RECORDED, book).split("\n", 1)[1]
+    np.testing.assert_allclose(
+        made["one sample, no agreement"].looks[:, majority] * 5, kept.looks[:, majority], equal_nan=True
+    )
+
+
 def test_the_record_becomes_a_routing_table_in_dollars(kept: Recorded, tmp_path: Path) -> None:
     """A reward in dollars is the reward in seconds: the price of an hour cancels out."""
     shown = pandora("demo", "--table", str(tmp_path / "table"), "--price", "3.6", "--weight", "0.2")
@@ -348,7 +399,9 @@ def test_the_record_becomes_a_routing_table_in_dollars(kept: Recorded, tmp_path:
 def test_the_page_replaces_nothing_but_its_own_kind(found: Study, tmp_path: Path) -> None:
     mine, other = tmp_path / "demo.html", tmp_path / "index.html"
     page.check(mine)
-    page.write(mine, found, stories(found), [], 0.05)
+    told = stories(found)
+    assert "Nothing is worth buying" in {heading.partition(":")[0] for heading, _ in told}
+    page.write(mine, found, told, [], 0.05)
     page.check(mine)
     other.write_text("<title>my shop</title>")
     shown = pandora("demo", "--html", str(other))

@@ -214,6 +214,25 @@ def test_input_written_to_a_cache_has_its_price_under_every_name(
 
 
 @pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", ["cached_tokens", "prompt_cache_hit_tokens"])
+def test_cached_input_that_is_counted_beside_the_input_has_its_price(
+    serve: Serve, provider: Provider, name: str, stream: bool
+) -> None:
+    """As Moonshot and DeepSeek count it."""
+    provider.usage = {"prompt_tokens": 20, "completion_tokens": 4, "total_tokens": 24, name: 15}
+    gateway = serve(backend(provider, "small", prices=Tariff(1.0, 10.0, cached_in=0.1)))
+    _, headers, _ = post(gateway, PATHS["chat"], request("chat", "small", stream=stream))
+    assert charged(gateway, headers)[0] == nanodollars((5 * 1.0 + 15 * 0.1 + 4 * 10.0) / 1e6)
+
+
+def test_counts_in_the_last_choice_of_a_stream_are_read() -> None:
+    """As Moonshot states them."""
+    usage = {"prompt_tokens": 20, "completion_tokens": 4}
+    piece = Chat().piece({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "usage": usage}]})
+    assert (piece.usage, piece.last, piece.only_usage) == (Usage(20, 0, 0, 4), True, False)
+
+
+@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("count", [10**8, 2**63, 1e300])
 @pytest.mark.parametrize("more", [{}, {"max_tokens": 9}], ids=["open", "bounded"])
 def test_a_claim_that_cannot_be_true_is_charged_at_the_bound_and_reported(

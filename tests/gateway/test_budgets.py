@@ -6,17 +6,20 @@ import asyncio
 import json
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from pandora_router.cli.main import main
-from pandora_router.config.gateway import paced_router
+from pandora_router.config.gateway import ServePlan, paced_router
+from pandora_router.config.worth import worth_of
 from pandora_router.gateway.generation import Profile
-from pandora_router.gateway.http.server import keep_pace
+from pandora_router.gateway.http.chores import keep_pace
 from pandora_router.router import Router
 from pandora_router.store import accounts, budgets
+from pandora_router.store.database import Transaction
 from pandora_router.store.money import UNIT, nanodollars
 from pandora_router.store.rows import SharedBudget
 from tests.gateway.conftest import Running, Serve
@@ -105,6 +108,81 @@ def test_the_level_that_is_spent_is_named_and_others_go_on(serve: Serve, stub: S
     assert kept["all"] == (sum(by_key.values()), 0)
 
 
+FILE = """
+goal: {{budget: {budget}, per: month}}
+endpoints: {{here: {{base_url: "{url}"}}}}
+specialists:
+  small: {{kind: chat, endpoint: here, model: small, prices: {{in: 10, out: 20}}, looks: false}}
+  large: {{kind: chat, endpoint: here, model: large, prices: {{in: 100, out: 200}}, looks: false}}
+  lawyer: {{kind: chat, endpoint: here, model: lawyer, prices: {{in: 100, out: 200}}, looks: false}}
+serve:
+  keys: none
+  {who}
+  profiles: {{plain: {{exclude: [large]}}, dear: {{right_answer: 3.0}}, team: {{budget: {team}, per: month}}}}
+"""
+
+
+@pytest.mark.parametrize("who", ["default: large", "router: flat"])
+def test_a_goal_is_a_hard_stop_where_no_router_follows_it(
+    serve: Serve, stub: Stub, router: Router, tmp_path: Path, who: str
+) -> None:
+    """`default`, as `pandora serve` proposes to somebody who has fitted none; a fit without a curve."""
+    report = {**router.record.report, "routing": {**router.record.report["routing"], "curve": None}}
+    replace(router, record=replace(router.record, report=report)).save(tmp_path / "flat")
+    path = tmp_path / "pandora.yaml"
+    path.write_text(FILE.format(budget=0.05, url=stub.url, who=who, team=0.02))
+    site = ServePlan(path).site()
+    gateway = serve(*site.backends)
+    gateway.gateway.install(site)
+    answered, message = until_refused(gateway, "auto@team")
+    assert "The budget of the profile team is $0.02" in message
+    more, message = until_refused(gateway, "auto")
+    assert "The budget of all requests is $0.05" in message
+    assert min(answered, more) > 0
+    assert until_refused(gateway, "small")[0] == 0  # nothing that `auto` refused would have fitted
+    spent = gateway.rows("SELECT sum(cost) FROM decisions")[0][0]
+    assert 0 < spent <= nanodollars(0.05)
+    asyncio.run(keep_pace(gateway.gateway, time.time()))
+    shown = gateway.gateway.store.submit(lambda open_: budgets.status(open_, [], time.time())).result()
+    assert [(level.name, level.worth) for level in shown] == [
+        ("all requests", None),
+        ("the profile team", None),
+    ]
+    assert shown[0].spent == spent
+    assert shown[0].expected is not None
+    assert shown[0].expected * UNIT > spent
+
+
+def test_a_profile_follows_the_budget_of_all_unless_it_states_a_worth(
+    serve: Serve, stub: Stub, saved_router: Path, tmp_path: Path
+) -> None:
+    """Money runs out for all: so it does for `plain`, which has no worth of its own, and for a rich team."""
+    path = tmp_path / "pandora.yaml"
+    path.write_text(FILE.format(budget=10.0, url=stub.url, who=f"router: {saved_router}", team=1e6))
+    site = ServePlan(path).site()
+    gateway = serve(*site.backends)
+    gateway.gateway.install(site)
+    (everybody,) = gateway.gateway.site.budgets("auto@plain")
+    assert (everybody,) == gateway.gateway.site.budgets("auto") == gateway.gateway.site.budgets("auto@dear")
+    assert [level.kind for level in gateway.gateway.site.budgets("auto@team")] == ["profile", "all"]
+
+    def spend(open_: Transaction) -> None:
+        for number in range(40):
+            budgets.reserve(open_, None, f"d{number}", nanodollars(0.2), time.time(), 60.0, (everybody,))
+            budgets.charge(open_, f"d{number}", nanodollars(0.2))
+
+    gateway.gateway.store.submit(spend).result()
+    asyncio.run(keep_pace(gateway.gateway, time.time()))
+    now = gateway.gateway.site
+    worths = {name: worth_of(profile.router) for name, profile in now.profiles.items()}
+    assert worths["dear"] == pytest.approx(3.0)
+    assert worths["plain"] == worths["team"] == worth_of(now.router)
+    assert worths["plain"] == pytest.approx(now.paced.pace.curve.points[-1].worth if now.paced else None)
+    shown = gateway.gateway.store.submit(lambda open_: budgets.status(open_, [], time.time())).result()
+    assert [level.name for level in shown] == ["all requests", "the profile team"]
+    assert shown[0].worth == shown[1].worth == pytest.approx(worths["team"])
+
+
 def test_status_tells_the_price_and_the_end_of_the_period(serve: Serve, stub: Stub, router: Router) -> None:
     gateway = serve(*stubbed(stub, router), router=router)
     limited(gateway, router, 50.0, profile=2.0)
@@ -126,6 +204,24 @@ def test_status_tells_the_price_and_the_end_of_the_period(serve: Serve, stub: St
     assert 1.0 / site.router.fee_weight == pytest.approx(shown[0].worth)
     assert site.profiles["frugal"].router is not None
     assert 1.0 / site.profiles["frugal"].router.fee_weight == pytest.approx(shown[1].worth)
+
+
+def test_the_command_knows_the_goal_before_a_gateway_follows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was served in the last hour: it must not say that there is no budget."""
+    monkeypatch.chdir(tmp_path)
+    who = "default: large"
+    (tmp_path / "pandora.yaml").write_text(FILE.format(budget=500, url="http://127.0.0.1:9", who=who, team=5))
+    runner = CliRunner()
+    assert runner.invoke(main, ["keys", "add", "alice", "--budget", "7"]).exit_code == 0
+    result = runner.invoke(main, ["log", "status", "--json"])
+    shown = [json.loads(line) for line in result.output.splitlines()]
+    assert [(level["name"], level["budget"], level["spent"]) for level in shown] == [
+        ("all requests", 500.0, 0.0),
+        ("the profile team", 5.0, 0.0),
+        ("the key alice", 7.0, 0.0),
+    ]
 
 
 def test_the_command_shows_groups_and_budgets(tmp_path: Any) -> None:

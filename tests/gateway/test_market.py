@@ -18,7 +18,7 @@ from benchmarks.bidding_network import services_here
 from pandora_router.bidding.auctioneer import Auctioneer
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.service import BidderService
-from pandora_router.bidding.wire import bidder_key
+from pandora_router.bidding.wire import LARGEST, bidder_key
 from pandora_router.boxes import Independent
 from pandora_router.config.gateway import ServePlan
 from pandora_router.errors import UpstreamError, UsageError
@@ -227,6 +227,16 @@ def test_what_a_bidder_cannot_do_goes_to_endpoints_alone(market: Any) -> None:
     status, _, body = post(gateway, "routing/decision", request("chat", "auto"))
     assert status == 400
     assert b"a decision alone is not possible" in body
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_that_no_message_to_a_bidder_can_hold_goes_to_an_endpoint(market: Any, stream: bool) -> None:
+    gateway = market({"clever": Sure(0.9)})
+    says = {"role": "user", "content": "x" * (LARGEST + 1)}
+    body = request("chat", "auto", stream=stream, messages=[says])
+    status, headers, _ = post(gateway, PATHS["chat"], body)
+    assert (status, headers["x-pandora-specialist"]) == (200, "small")
+    assert gateway.settled(headers["x-pandora-decision-id"])[2] == "small"
 
 
 def test_nobody_answers_without_money_and_nobody_is_left_without_an_answer(market: Any) -> None:

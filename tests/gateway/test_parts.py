@@ -373,3 +373,26 @@ def test_a_killed_worker_loses_no_money_of_any_part(tmp_path: Path) -> None:
     assert {i: costs[id_] for i, id_ in whole.items()} == {i: bills[i] for i in whole}
     assert (int(spent), int(reserved)) == (sum(costs.values()), 0)
     assert spent <= budget
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("claimed", [3, 10**6, 10**12])
+def test_more_calls_of_a_tool_than_the_request_allows_are_not_charged(
+    serve: Serve, claimed: int, stream: bool
+) -> None:
+    """The largest claim could not be written as an amount of money: its decision was never closed."""
+
+    def lie(usage: dict[str, Any]) -> dict[str, Any]:
+        return {**usage, "server_tool_use": {"web_search_requests": claimed}}
+
+    with closing(Provider({"small": replace(MODEL, lie=lie)})) as lying:
+        gateway = serve(backend(lying, "small", prices=PRICES), keys=True)
+        secret = key(gateway, "team", budget=nanodollars(5.0))
+        body = {**request("messages", "small", stream=stream), **SEARCH["messages"]}
+        status, headers, _ = post(gateway, "messages", body, Authorization=f"Bearer {secret}")
+        searches, bill = nanodollars(0.01), lying.log[-1]
+        assert status == 200
+        cost = gateway.settled(headers["x-pandora-decision-id"])[1]
+        assert cost == bill.nanodollars + (2 - bill.tokens.searches) * searches
+        reasons = gateway.rows("SELECT reason FROM attempts")
+        assert "more calls were claimed" in reasons[0][0]

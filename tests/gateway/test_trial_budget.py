@@ -13,8 +13,8 @@ import pytest
 from pandora_router import Never, Router
 from pandora_router.config.gateway import paced_router
 from pandora_router.gateway.generation import Challenger, LearningRules
+from pandora_router.gateway.http.chores import keep_pace
 from pandora_router.gateway.http.learner import learn
-from pandora_router.gateway.http.server import keep_pace
 from pandora_router.learn.evidence import Evidence
 from pandora_router.router.decision import base_id
 from pandora_router.store import versions
@@ -90,7 +90,8 @@ def test_a_trial_lessons_and_a_budget_together(serve: Serve, stub: Stub, both: t
     assert sorted(row[0] for row in rows) == sorted(served)  # what was refused left nothing behind
     drawn = [row for row in rows if row[8] is not None]
     lessons = [row for row in rows if row[1] == "explore"]
-    assert min(len(drawn), len(lessons)) >= 10
+    assert len(drawn) >= 10
+    assert lessons  # coins decide how many: about ten
     assert not {row[0] for row in drawn} & {row[0] for row in lessons}
     for row in rows:
         _, mode, asked, proposed, chance, tossed, artifact, _, fell, first, second, *_ = row

@@ -21,6 +21,7 @@ pytest.importorskip("uvicorn", reason="pip install 'pandora-router[serve]'")
 from pandora_router.prices import Tariff
 from pandora_router.store import accounts
 from pandora_router.store.money import nanodollars
+from pandora_router.wires.demand import demand_of
 from tests.gateway.conftest import Running, Serve, backend
 from tests.gateway.test_attacks import key
 from tests.gateway.test_wires import PATHS, post, request
@@ -312,3 +313,152 @@ def test_images_in_the_results_of_tools_are_reserved_and_charged(serve: Serve, w
             gateway, PATHS[wire], {**body, "model": "blind"}, Authorization=f"Bearer {free}"
         )
         assert (status, b"cannot: images" in said) == (400, True)
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": URL}}
+SOME = 250_000
+"""The window of the model below, in tokens."""
+
+
+class Billing(Provider):
+    """Bills `read` tokens of input and `wrote` tokens of output, whatever it was asked."""
+
+    read, wrote = 20, 4
+
+    def count(self, asked: Asked, model: Model, said: Said, copies: int = 1) -> Tokens:
+        return Tokens(self.read, 0, 0, self.wrote)
+
+
+@pytest.fixture
+def billing() -> Iterator[Billing]:
+    with closing(Billing({"small": Model(first=0.1)})) as running:
+        yield running
+
+
+def spoken(wire: str, *parts: Any) -> dict[str, Any]:
+    text = {"type": "input_text" if wire == "responses" else "text", "text": "what is this"}
+    limit = "max_output_tokens" if wire == "responses" else "max_tokens"
+    member = "input" if wire == "responses" else "messages"
+    return {member: [{"role": "user", "content": [*parts, text]}], limit: 50}
+
+
+EARLIER = {"role": "assistant", "audio": {"id": "audio_1"}}
+THERE = {
+    "a video": ("chat", spoken("chat", {"type": "video_url", "video_url": {"url": "https://a.b/c.mp4"}})),
+    "a sound by address": ("chat", spoken("chat", {"type": "audio_url", "audio_url": {"url": URL}})),
+    "an earlier answer in sound": ("chat", {"messages": [EARLIER, SAYS], "max_tokens": 50}),
+    "a file of a container": (
+        "messages",
+        spoken("messages", {"type": "container_upload", "file_id": "file_1"}),
+    ),
+    "a part that is new": ("responses", spoken("responses", {"type": "input_hologram", "url": URL})),
+    "an image made before": (
+        "responses",
+        {"input": [{"type": "image_generation_call", "id": "ig_1"}, SAYS], "max_output_tokens": 50},
+    ),
+    "reasoning kept there": (
+        "responses",
+        {"input": [{"type": "reasoning", "id": "rs_1", "summary": []}, SAYS], "max_output_tokens": 50},
+    ),
+}
+"""A few bytes for many tokens, beside what `AWAY` has."""
+
+
+@pytest.mark.parametrize("what", THERE)
+def test_what_the_bytes_do_not_limit_is_charged_as_billed_and_reserved(
+    serve: Serve, billing: Billing, what: str
+) -> None:
+    wire, more = THERE[what]
+    billing.read = 30_000
+    windows = (("small", SOME), ("unknown", None))
+    gateway = serve(*(backend(billing, name, context=window) for name, window in windows), keys=True)
+    free, limited = key(gateway, "free"), key(gateway, "limited", budget=nanodollars(0.85))
+    body = {**request(wire, "small"), **more}
+    status, headers, _ = post(gateway, PATHS[wire], body, Authorization=f"Bearer {free}")
+    assert status == 200
+    assert gateway.settled(headers["x-pandora-decision-id"])[1] == billing.log[-1].nanodollars
+    billing.log.clear()
+    assert at_once(gateway, PATHS[wire], body, limited) == {200, 429}
+    assert 0 < sum(bill.nanodollars for bill in billing.log) <= nanodollars(0.85)
+    unknown = {**body, "model": "unknown"}
+    status, _, answer = post(gateway, PATHS[wire], unknown, Authorization=f"Bearer {limited}")
+    assert (status, b"add window: ..." in answer) == (400, True)
+
+
+UNBROKEN = "QUJD" * 100_000
+COMPACTS = {"context_management": {"edits": [{"type": "compact_20260112"}]}}
+
+
+@pytest.mark.parametrize(
+    ("more", "read", "wrote", "budget"),
+    [
+        (spoken("chat", IMAGE, {"type": "text", "text": UNBROKEN}), 300_000, 4, 1.5),
+        (
+            {**spoken("chat"), "prediction": {"type": "content", "content": "x " * 50_000}},
+            *(20, 50_000, 1.4),
+        ),
+    ],
+    ids=["text without spaces beside an image", "a prediction that is wrong"],
+)
+def test_a_budget_holds_against_requests_that_are_billed_for_more_than_they_show(
+    serve: Serve, billing: Billing, more: dict[str, Any], read: int, wrote: int, budget: float
+) -> None:
+    """Thirty at once; the budget is enough for one reservation."""
+    billing.read, billing.wrote = read, wrote
+    gateway = serve(backend(billing, "small", prices=Tariff(1.0, 10.0, image_in=1.0)), keys=True)
+    secret = key(gateway, "team", budget=nanodollars(budget))
+    assert at_once(gateway, PATHS["chat"], {**request("chat", "small"), **more}, secret) == {200, 429}
+    billed = sum(bill.nanodollars for bill in billing.log)
+    assert 0 < billed <= nanodollars(budget)
+    assert billed == gateway.rows("SELECT sum(cost) FROM attempts")[0][0]
+
+
+def summed(usage: dict[str, Any]) -> dict[str, Any]:
+    """The counts as Anthropic states them after a summary: at the top those of the answer alone."""
+    step = {"type": "compaction", "input_tokens": 40_000, "output_tokens": 600}
+    answer = {"type": "message", "input_tokens": usage["input_tokens"] - 40_000, "output_tokens": 9}
+    return {**usage, **answer, "type": None, "iterations": [step, answer]}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_summary_that_the_provider_writes_first_is_charged(serve: Serve, stream: bool) -> None:
+    with closing(Billing({"small": Model(lie=summed)})) as billing:
+        billing.read, billing.wrote = 45_000, 609
+        small = backend(billing, "small")
+        gateway = serve(small)
+        says = {"role": "user", "content": "x" * 24_000}
+        body = {**request("messages", "small", stream=stream, messages=[says]), **COMPACTS}
+        headers = post(gateway, "messages", body)[1]
+        bill = billing.log[-1].nanodollars
+        assert gateway.settled(headers["x-pandora-decision-id"])[1] == bill
+        assert bill <= small.bound(len(json.dumps(body)), body["max_tokens"], demand_of(body))
+
+
+@pytest.mark.parametrize("input_", [[IMAGE], [{"image": URL}], [["x", {"image": URL}]]])
+def test_embeddings_of_images_are_charged_as_billed_and_reserved(serve: Serve, input_: list[Any]) -> None:
+    def claim(usage: Any) -> dict[str, int]:
+        return {"prompt_tokens": 30_000, "total_tokens": 30_000}
+
+    with closing(Provider({"small": Model(lie=claim)})) as books:
+        gateway = serve(
+            backend(books, "small", context=SOME, prices=Tariff(1.0, 0.0, image_in=1.0)), keys=True
+        )
+        poor, rich = key(gateway, "poor", budget=nanodollars(0.2)), key(gateway, "rich")
+        body = {"model": "small", "input": input_}
+        assert post(gateway, "embeddings", body, Authorization=f"Bearer {poor}")[0] == 429
+        status, headers, _ = post(gateway, "embeddings", body, Authorization=f"Bearer {rich}")
+        assert (status, gateway.settled(headers["x-pandora-decision-id"])[1]) == (200, nanodollars(0.03))
+
+
+@pytest.mark.parametrize("wire", ["responses", "chat"])
+def test_members_that_the_file_adds_are_reserved_and_charged(
+    serve: Serve, billing: Billing, wire: str
+) -> None:
+    """A request of a few bytes to a specialist whose file gives it 8,000 characters of instructions."""
+    billing.read, billing.wrote = 2000, 1
+    own: Any = {"responses": {"instructions": "Be brief. " * 800}}
+    wires = frozenset({"responses"})  # a chat request is translated
+    gateway = serve(backend(billing, "small", own=own, wires=wires))
+    limit = "max_output_tokens" if wire == "responses" else "max_tokens"
+    headers = post(gateway, PATHS[wire], request(wire, "small", **{limit: 1}))[1]
+    assert gateway.settled(headers["x-pandora-decision-id"])[1] == billing.log[-1].nanodollars

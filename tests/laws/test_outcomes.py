@@ -165,6 +165,23 @@ def test_the_best_single_gains_nothing_over_itself(seed: int) -> None:
     assert means["gain"] == means["fee_saving"] == 0.0
 
 
+@given(seeds)
+def test_gains_and_savings_are_what_is_left_after_looks(seed: int) -> None:
+    """Prompt by prompt, in the words of the module: score, fee and what was spent of who was chosen."""
+    readings, made = arrays(np.random.default_rng(seed), 20, 3), routed(seed, 20, 3)
+    gained = saved = lost = 0.0
+    for i, choice in enumerate(made.choice.tolist()):
+        score, fee = float(readings.score[i, choice]), float(readings.fee[i, choice])
+        kept = score - fee - float(made.spent[i])
+        gained += kept - float(readings.reward[i, 1])
+        saved += float(readings.fee[i, 1]) - fee - float(made.spent[i])
+        lost += float(readings.reward[i].max()) - kept
+    means = Outcomes.of(made, readings, 1).means()
+    assert (20 * means["gain"], 20 * means["fee_saving"], 20 * means["total"]) == pytest.approx(
+        (gained, saved, lost), abs=1e-12
+    )
+
+
 @given(seeds, st.integers(0, 60))
 def test_budgets_are_kept(seed: int, budget: int) -> None:
     one = instance(seed, 20)

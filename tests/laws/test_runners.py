@@ -24,6 +24,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.run import InPlace, Pool, Runner, ShardError
+from pandora_router.run.runner import ONE_THREAD
 from pandora_router.search import batch
 
 RUNNERS = [InPlace(), Pool(1), Pool(3)]
@@ -50,7 +51,7 @@ def refuse(number: int) -> int:
 
 def threads(_: int) -> tuple[int, int]:
     calls: list[int] = []
-    batch.spread(lambda lo, hi: calls.append(hi - lo), 10, None)
+    batch.spread(lambda lo, hi: calls.append(hi - lo), 200, None)
     return max(one["num_threads"] for one in threadpool_info()), calls[0]
 
 
@@ -90,9 +91,13 @@ def test_an_error_of_the_function_keeps_its_parts(runner: Runner) -> None:
 
 
 @runners
-def test_a_shard_has_one_core(runner: Runner) -> None:
-    """One thread for BLAS, and batches of searches in slices as one thread takes them: all ten rows."""
-    assert list(runner.map(threads, [0, 1])) == [(1, 10), (1, 10)]
+def test_a_shard_has_one_core(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread for BLAS, and batches of searches in slices as one thread takes them: all 200 rows."""
+    for variable in ONE_THREAD:
+        monkeypatch.delenv(variable, raising=False)  # the tests have one thread anyway
+    with threadpool_limits(2):
+        assert threads(0)[0] == 2
+        assert list(runner.map(threads, [0, 1])) == [(1, 200), (1, 200)]
 
 
 @runners

@@ -75,7 +75,7 @@ def test_screening_hides_no_lesson_that_all_gains_would_show(close: Exploration)
     counts = np.array(COUNTS)
     for phi in close.features:
         worth = rng.uniform(0.47, 0.53, 3)
-        best, most = None, 0.0
+        best, most, worth_of_best = None, 0.0, 0.0
         for m in range(3):
             loss = worth.max() - worth[m]
             moved = np.array(
@@ -89,9 +89,11 @@ def test_screening_hides_no_lesson_that_all_gains_would_show(close: Exploration)
                 (ratings - counts) / counts * gains(close.worth, SHARE * close.features @ moved.T, scales)
             ).max()
             if loss > 0.0 and taught - loss > most:
-                best, most = m, taught - loss
+                best, most, worth_of_best = m, taught - loss, taught
         lesson = close.lesson(phi, worth, ratings)
         assert (None if lesson is None else lesson.column) == best
+        if lesson is not None:
+            assert lesson.worth == pytest.approx(worth_of_best)
         found += best is not None
     assert 0 < found < len(close.features)
 
@@ -131,3 +133,6 @@ def test_newest_prompts_of_a_router_stand_for_those_to_come() -> None:
     assert made.worth.shape == (64, 3)
     assert made.features.shape[0] == 64
     assert np.isfinite(made.worth).all()
+    assert made.share.tolist() == [SHARE] * 3  # a newcomer's moves count whole
+    grown = Exploration.of(router.add_unscored("new", 0.1).cheap)
+    assert grown.share.tolist() == [SHARE] * 3 + [1.0]

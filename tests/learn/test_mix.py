@@ -74,3 +74,7 @@ def test_one_key_cannot_raise_the_alarm_alone() -> None:
         state = state.after(strange, key=f"k{i % 20}", per_key=0.2)
     assert state.raises
     assert state.most in NAMES
+    alarmed = state.alarmed()
+    for _ in range(5000):  # who sent the last prompts is known after an alarm, too
+        alarmed = alarmed.after(strange, key="k0", per_key=0.2)
+    assert alarmed.prompts <= 20

@@ -110,6 +110,20 @@ def test_what_costs_more_than_expected_is_asked_for_less() -> None:
     assert cost_at(CURVE, later.worth) == pytest.approx((5000.0 - 2000 * usual) / planned / ratio, rel=1e-6)
 
 
+def test_labels_take_money_and_do_not_make_requests_look_dear() -> None:
+    """A budget that is larger by what labels cost serves the same worth: they say nothing of a request."""
+    usual = cost_at(CURVE, 1.0)
+    plain, dearer = (
+        Pace(CURVE, 3000.0 + labels, 1.0).after(Traffic(0.0, 0, 0, 0.0), 100.0) for labels in (0, 90)
+    )
+    without = plain.after(Traffic(1000 * usual, 1000, 1000, 100.0), 50.0)
+    paid = dearer.after(Traffic(1000 * usual + 90.0, 1000, 1000, 100.0, labels=90.0), 50.0)
+    assert paid.worth == pytest.approx(without.worth)
+    assert paid.ratio == pytest.approx(without.ratio) == pytest.approx(1.0)
+    unspent = plain.after(Traffic(1000 * usual + 90.0, 1000, 1000, 100.0, labels=90.0), 50.0)
+    assert unspent.worth < without.worth  # the same budget lasts less far
+
+
 def test_the_end_of_a_period_is_foretold_at_what_requests_really_cost() -> None:
     """Traffic that goes on as it is ends where the forecast said, on a curve that is 30 % too cheap."""
     rng = np.random.default_rng(2)

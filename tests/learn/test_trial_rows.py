@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -103,6 +104,21 @@ def test_an_alarm_measures_what_has_changed() -> None:
         shifts.append(state.shift)
     assert np.mean(np.array(shifts) < 0.0) == 1.0
     assert np.mean(shifts) == pytest.approx(-0.3, abs=0.1)
+
+
+def test_a_rare_coin_may_show_large_differences() -> None:
+    """A candidate that is asked once in ten: its difference is that of ten rewards, and none of it is cut."""
+    row = Rated("d", "s", None, True, 0.1, 0.0, 0.0, 1.0, 0.0)
+    assert row.difference == pytest.approx(10.0)
+    evidence, found = counted(Evidence.start(), [row], (), {})
+    assert found == {"d": pytest.approx(10.0)}
+    assert evidence.mean == pytest.approx(10.0)
+
+
+def test_what_alarms_measure_adds_up() -> None:
+    once = DriftState(recent=(-0.2,) * 10).alarmed()
+    again = replace(once, recent=(-0.1, -0.3)).alarmed()
+    assert (once.shift, again.shift, again.alarms) == pytest.approx((-0.2, -0.4, 2))
 
 
 def test_the_state_step_by_step_is_the_detector() -> None:

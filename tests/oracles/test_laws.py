@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from pandora_router.calibrate.laws import LawKind, grouped, likeliest, tilted
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import search
 from pandora_router.search import KnowledgeGradient
+from pandora_router.types import Matrix
 
 
 def answers(n: int, boxes: int = 4, seed: int = 0) -> Readings:
@@ -79,6 +81,22 @@ def test_the_likelier_law_is_chosen() -> None:
     assert likeliest(mean, (bell - mean) / spread, spread) in ("normal", "quantiles")
     few = np.where(np.arange(300)[:, None] < 20, answers(300).costly, np.nan)
     assert chosen(Readings(answers(300).cheap, few)) == "quantiles"
+
+
+def test_another_law_needs_proof_on_prompts_that_it_was_not_fitted_on() -> None:
+    """Quantiles fit their own prompts best, but not new ones; a lead that may be chance is no proof."""
+
+    def often(law: str, shape: tuple[int, int], residuals: Callable[[np.random.Generator], Matrix]) -> int:
+        made = []
+        for seed in range(12):
+            rng = np.random.default_rng(seed)
+            mean = rng.random(shape)
+            made.append(likeliest(mean, residuals(rng), np.full(shape, 0.1)))
+        return made.count(law)  # type: ignore[arg-type]
+
+    assert often("normal", (400, 3), lambda rng: rng.standard_normal((400, 3))) >= 3
+    heavy = often("quantiles", (200, 2), lambda rng: rng.standard_t(3, (200, 2)) / np.sqrt(3.0))
+    assert heavy >= 11
 
 
 @pytest.mark.parametrize("cost", [0.005, 0.05])

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from pandora_router.cli.curve import lasting
+from pandora_router.cli.curve import lasting, promise
 from pandora_router.errors import UsageError
 from pandora_router.router import Router
 from pandora_router.router.curve import SURE, Curve, Point, covariance, hull, measured
@@ -163,6 +163,15 @@ def test_a_goal_that_nobody_meets_is_answered_by_the_best_and_says_so() -> None:
         traced(score, single).keep(0.9, "huge")
 
 
+@pytest.mark.parametrize(("share", "alone"), [(0.95, True), (1.0, True), (1.05, False)])
+def test_what_no_router_surely_keeps_asking_the_strong_model_alone_keeps(share: float, alone: bool) -> None:
+    strong = Point(None, 0.6, 0.03, 0.2, 0.0)
+    curve = Curve((Point(1.0, 0.6, 0.03, 0.1, 0.0, beside={"large": 0.0}),), {"large": strong}, 100, 2.0)
+    kept = curve.keep(share, "large")
+    assert not kept.sure
+    assert ("of large, but asking it alone; the best router keeps 100.0%" in promise(kept, "$")) is alone
+
+
 def test_scores_that_go_together_make_a_promise_surer() -> None:
     """The router sends all but one prompt in ten to the strong specialist: their difference hardly varies."""
     rng = np.random.default_rng(4)
@@ -203,3 +212,30 @@ def test_the_drawing_has_every_point_where_it_is_and_the_present_one(fresh: tupl
     page = curve_html(curve, "$", worth, "<script>")
     assert "<script>" not in page
     assert "default-src 'none'" in page
+
+
+def test_names_of_specialists_that_are_alike_do_not_cover_each_other() -> None:
+    """With letters 6 wide and 10 high, as a browser draws them; every name has its square as a title."""
+    near = {
+        "examples": (3.0, 0.14),
+        "majority": (5.5, 0.142),
+        "closed book": (6.0, 0.1),
+        "large": (43.0, 0.6),
+    }
+    near |= {f"copy {number}": (20.0, 0.3) for number in range(6)}
+    singles = {name: Point(None, score, 0.01, cost, 0.01) for name, (cost, score) in near.items()}
+    curve = Curve((Point(1.0, 0.7, 0.01, 20.0, 0.1),), singles, 100, 2.0)
+    drawn = list(ElementTree.fromstring(curve_svg(curve, "$")).iter())
+    titles = {str(mark.text).partition(":")[0] for mark in drawn if mark.tag.endswith("title")}
+    assert titles >= near.keys()
+    texts = [mark for mark in drawn if mark.tag.endswith("text") and mark.text in near]
+    assert {"examples", "majority", "closed book", "large", "copy 0", "copy 1"} <= {
+        mark.text for mark in texts
+    }
+    boxes = [
+        (float(mark.get("x", "")), float(mark.get("y", "")), 6.0 * len(mark.text or "")) for mark in texts
+    ]
+    for one, (left, base, wide) in enumerate(boxes):
+        for other_left, other_base, other_wide in boxes[:one]:
+            beside = left + wide <= other_left or other_left + other_wide <= left
+            assert beside or abs(base - other_base) >= 10.0

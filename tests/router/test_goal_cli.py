@@ -24,7 +24,7 @@ from pandora_router.data import save
 from pandora_router.evaluate.campaign import settings_of
 from pandora_router.evaluate.results import read
 from pandora_router.gateway.http.app import Gateway
-from pandora_router.gateway.http.server import keep_pace
+from pandora_router.gateway.http.chores import keep_pace
 from pandora_router.report.summary import earned
 from pandora_router.router import Router
 from pandora_router.store import budgets, log
@@ -207,6 +207,7 @@ def test_the_blocks_of_the_guide_are_read(tmp_path: Path) -> None:
         ("goal: {keep: 0.9, of: huge}\n", "huge"),
         ("goal: {keep: 0.9}\n", "of"),
         ("goal: {budget: 5, keep: 0.9, of: large}\n", "per: month"),
+        ("goal: {keep: 95, of: large}\n", "a share like 0.95"),
     ],
 )
 def test_unclear_goals_are_refused(place: Path, line: str, said: str) -> None:
@@ -214,6 +215,14 @@ def test_unclear_goals_are_refused(place: Path, line: str, said: str) -> None:
     result = pandora("fit", place / "unclear.yaml", "-o", place / "never")
     assert result.exit_code == 2
     assert said in result.output
+
+
+@pytest.mark.parametrize("command", [("init",), ("curve", "-r", "router")])
+def test_a_percentage_is_not_taken_for_a_share(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """`--keep 95` would ask for 95 times the score of the strong model, and so for the dearest answers."""
+    result = pandora(*command, "--keep", "95", "--of", "large")
+    assert result.exit_code == 2
+    assert "0<x<=2" in result.output
 
 
 def test_a_budget_moves_the_worth_as_it_is_spent(place: Path) -> None:
@@ -282,6 +291,7 @@ def test_a_newcomer_never_meets_the_word_reward(tmp_path: Path, goal: tuple[str,
     assert "right_answer" not in file.read_text()
     with closing(Provider(models)) as books, ExitStack() as closing_:
         stated = file.read_text().replace("http://127.0.0.1:8000/v1", books.url)
+        stated = stated.replace("  # router: router ", "  router: router ").replace("  default: small", "  #")
         file.write_text(stated.replace("  # keys: required", "  keys: none"))
         for verb in (
             ("doctor", file, "--yes"),
@@ -307,7 +317,7 @@ def test_a_newcomer_never_meets_the_word_reward(tmp_path: Path, goal: tuple[str,
             body["messages"] = [{"role": "user", "content": f"{kinds[i % 4]} cup number {i}"}]
             status, headers, _ = post(gateway, "chat/completions", body)
             assert status == 200
-            told = {"decision_id": headers["x-pandora-decision-id"], "reward": 1.0}
+            told = {"decision_id": headers["x-pandora-decision-id"], "score": 1.0}
             assert post(gateway, "feedback", told)[0] == 200
         asyncio.run(keep_pace(gateway.gateway, time.time()))
         pages = {}

@@ -20,6 +20,7 @@ from pandora_router.market import (
     Call,
     Covered,
     Descending,
+    Guided,
     Leave,
     Myopic,
     Opened,
@@ -48,6 +49,24 @@ def script(mechanism, bidders, values):
         fields = (getattr(event, name) for name in event.__slots__)
         events.append(type(event)(*(round(x, 9) if isinstance(x, float) else x for x in fields)))
     return events
+
+
+@pytest.mark.parametrize(
+    ("reserve", "looks"), [(0.1, False), (0.25, True), (0.5, True), (0.75, True), (0.9, False)]
+)
+def test_a_guided_bidder_looks_where_the_reserve_is_a_price_at_which_a_look_pays(reserve, looks):
+    """The box of {0, 1} at cost 0.1: from 0.2 to 0.8. What is then known is bid, minus the shade."""
+    bidder, call, sealed = Guided(shade=0.05), Call(0, reserve), State(boxes())
+    assert bidder.next(call, sealed) == (Inspect((0,)) if looks else Bid(0.45))
+    opened = sealed.observe(0, 1.0)
+    assert bidder.next(call, opened) == Bid(0.95)
+
+
+def test_a_myopic_bidder_bids_its_shade_less_than_it_knows():
+    bidder, sealed = Myopic(shade=0.1), State(boxes())
+    assert bidder.next(Call(0, 0.9), sealed) == Bid(0.4)
+    assert bidder.next(Call(0, 0.5), sealed) == Inspect((0,))
+    assert bidder.next(Call(0, 0.5), sealed.observe(0, 1.0)) == Bid(0.9)
 
 
 def test_descending_stops_at_the_first_good_value():

@@ -32,6 +32,63 @@ def test_a_cached_prompt_is_expected_to_be_forgotten() -> None:
     assert within.fresh + within.cached == after.fresh == 300
 
 
+def test_a_call_is_long_from_one_token_above_its_threshold_on() -> None:
+    """The whole input counts, wherever it came from; at the threshold itself the usual prices hold."""
+    tariff = Tariff(1.0, 10.0, above=((1000, Tariff(2.0, 20.0)),))
+    for usage, price in (
+        (Usage(1000, 0, 0, 10), 1000 * 1.0 + 10 * 10.0),
+        (Usage(1001, 0, 0, 10), 1001 * 2.0 + 10 * 20.0),
+        (Usage(400, 300, 300, 10), 1000 * 1.0 + 10 * 10.0),
+        (Usage(400, 300, 301, 10), 1001 * 2.0 + 10 * 20.0),
+    ):
+        assert tariff.of(usage) == pytest.approx(price / 1e6)
+
+
+@given(st.lists(st.integers(0, 9000), min_size=9, max_size=9))
+def test_every_token_is_billed_once_at_the_price_of_its_part(counts: list[int]) -> None:
+    """A bill written as a provider would: one line per kind of token, all prices different."""
+    plain, cached, write, hour, heard, seen, said, spoken, drawn = counts
+    tariff = Tariff(
+        2.0,
+        11.0,
+        **{"cached_in": 0.3, "cached_write": 2.5, "cached_write_hour": 4.1, "audio_in": 32.0},
+        **{"image_in": 5.3, "audio_out": 64.0, "image_out": 40.7},
+    )
+    usage = Usage(
+        fresh=plain + heard + seen,
+        cached=cached,
+        written=write + hour,
+        written_hour=hour,
+        output=said + spoken + drawn,
+        audio_in=heard,
+        image_in=seen,
+        audio_out=spoken,
+        image_out=drawn,
+    )
+    prices = (2.0, 0.3, 2.5, 4.1, 32.0, 5.3, 11.0, 64.0, 40.7)
+    bill = sum(count * price for count, price in zip(counts, prices, strict=True))
+    assert tariff.of(usage) == pytest.approx(bill / 1e6, abs=1e-12)
+
+
+def test_providers_that_cache_unasked_begin_at_a_length() -> None:
+    unasked, asked = Tariff(3.0, 15.0, cached_in=0.3), Tariff(3.0, 15.0, cached_in=0.3, cached_write=3.75)
+    assert [unasked.holds(Usage(fresh, 24)) for fresh in (999, 1000)] == [0, 1024]
+    assert asked.holds(Usage(10, 20, 30)) == 50
+    assert Tariff(3.0, 15.0).holds(Usage(5000)) == 0
+
+
+def test_a_request_that_names_no_tier_is_reserved_in_the_dearest_but_batch() -> None:
+    tiers = (("batch", Tariff(90.0, 90.0)), ("flex", Tariff(1.0, 5.0)), ("priority", Tariff(6.0, 30.0)))
+    tariff = Tariff(3.0, 15.0, service_tier=tiers)
+    tokens = 1000 + MARKERS
+    for demand, price in (
+        (Demand(), tokens * 6.0 + 100 * 30.0),
+        (Demand("flex"), tokens * 3.0 + 100 * 15.0),
+        (Demand("batch"), tokens * 90.0 + 100 * 90.0),
+    ):
+        assert tariff.most(1000, 100, demand=demand) == pytest.approx(price / 1e6)
+
+
 PRICE = st.floats(0.0, 100.0)
 PART = st.none() | PRICE
 PLAIN_PRICES = st.builds(

@@ -17,7 +17,9 @@ from pandora_router.config import read_config
 from pandora_router.config.worth import promises
 from pandora_router.dashboard.page_request import ROOT
 from pandora_router.store.database import Transaction
-from pandora_router.store.promises import Promise, _kept, watched
+from pandora_router.store.log import give_feedback
+from pandora_router.store.promises import Promise, Watched, _kept, watched
+from pandora_router.store.rows import Feedback
 from pandora_router.store.worker import Store
 from pandora_router.types import Until
 from tests.dashboard.conftest import Running
@@ -58,6 +60,26 @@ def detail(expected: float) -> dict[str, Any]:
     """A decision that expected this score of `large`."""
     known = {"specialists": {"large": {"mean": expected - 0.1}}}
     return {"decision": known, "value": {"deducted": {"large": 0.1}}}
+
+
+def level(log: Store) -> float:
+    """Mean score that was expected of `large` on rated requests for auto."""
+    rows = log.submit(
+        lambda open_: open_.rows(
+            "SELECT detail FROM decisions WHERE status = 'ok' AND declined IS NULL "
+            "AND id IN (SELECT decision FROM feedback)"
+        )
+    ).result()
+    made = [json.loads(str(row[0])) for row in rows]
+    plain = [one for one in made if one["model"] == "gpt-4"]
+    return float(
+        np.mean(
+            [
+                one["decision"]["specialists"]["large"]["mean"] + one["value"]["deducted"]["large"]
+                for one in plain
+            ]
+        )
+    )
 
 
 def test_the_interval_of_what_is_kept_covers_the_truth() -> None:
@@ -125,6 +147,49 @@ def test_equal_ratings_are_not_taken_for_certainty() -> None:
     exact = binomtest(47, 47).proportion_ci().low / 0.96
     assert one.low == pytest.approx(exact, abs=0.03)
     assert one.reached == pytest.approx(1.0 / 0.96)
+
+
+def test_right_and_wrong_answers_have_mirrored_intervals() -> None:
+    """Beside a specialist that is always right the share is the rate of right answers: neither side gains."""
+    for right in (40, 24):
+        made = [1.0] * right + [0.0] * (47 - right)
+        one, other = (
+            _kept(KEEP, [("small", None, detail(1.0), value) for value in ratings])
+            for ratings in (made, [1.0 - value for value in made])
+        )
+        assert (one.low, one.high) == pytest.approx((1.0 - (other.high or 0.0), 1.0 - (other.low or 0.0)))
+
+
+@pytest.mark.parametrize(
+    ("reached", "low", "high", "said"),
+    [
+        (0.93, 0.91, 0.95, "holds"),
+        (0.93, 0.89, 0.95, "not sure yet"),
+        (0.88, 0.85, 0.92, "below, not sure yet"),
+        (0.85, 0.82, 0.89, "broken"),
+    ],
+)
+def test_a_promise_holds_or_is_broken_where_the_whole_interval_says_so(
+    reached: float, low: float, high: float, said: str
+) -> None:
+    assert Watched(KEEP, 100, reached, low, high).verdict == said
+
+
+def test_the_last_rating_of_a_request_counts(log: Store) -> None:
+    """Everybody changes their mind: the second ratings are the opposite of the first ones."""
+
+    def reconsider(open_: Transaction) -> None:
+        for id_, decision, at, value in open_.rows("SELECT id, decision, at, value FROM feedback"):
+            changed = Feedback(f"{id_}-again", str(decision), at + 1.0, "reward", 1.0 - value)
+            give_feedback(open_, changed, None)
+
+    (first,) = log.submit(lambda open_: watched(open_, (KEEP,), "reward", 0.0)).result()
+    log.submit(reconsider).result()
+    (second,) = log.submit(lambda open_: watched(open_, (KEEP,), "reward", 0.0)).result()
+    assert first.requests == second.requests
+    right = first.reached * level(log)  # type: ignore[operator]
+    assert second.reached == pytest.approx((1.0 - right) / level(log))
+    assert second.reached != pytest.approx(first.reached, abs=0.01)
 
 
 def test_few_requests_say_nothing(log: Store) -> None:

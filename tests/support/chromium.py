@@ -38,6 +38,7 @@ class Chromium:
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         words = ["--headless=new", "--disable-gpu", "--remote-debugging-port=0", "--no-first-run"]
         words += [f"--user-data-dir={self._folder.name}", "--disable-background-networking", "--lang=en-GB"]
+        words += ["--disable-component-update", "--disable-sync"]
         words += ["--no-sandbox"] if os.geteuid() == 0 else []
         self._process = subprocess.Popen(
             [CHROMIUM, *words, "about:blank"],

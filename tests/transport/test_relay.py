@@ -213,6 +213,7 @@ def test_a_reply_may_come_byte_by_byte_and_end_with_its_connection(run: Any) -> 
         (CHUNKED + b"zz\r\n", "invalid reply", True),
         (b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", "invalid reply", True),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", "invalid reply", True),
+        (b"HTTP/1.1 600 Beyond\r\nContent-Length: 2\r\n\r\nab", "invalid reply", True),
         (b"", "connection", True),
     ],
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
 from tests.support.provider_replies import Said, Shape, Tokens
 from tests.support.provider_replies import events as provider_events
 
-from pandora_router.wires.events import assembled, without_chances
+from pandora_router.wires.events import assembled, data_of, parsed, without_chances
 from pandora_router.wires.known import BY_NAME
 from pandora_router.wires.look import Glimpse, LookLength, lookable
 
@@ -92,6 +93,14 @@ def test_several_choices_and_unknown_members_survive() -> None:
     assert (choices[0]["finish_reason"], choices[0]["extra"]) == ("length", {"k": 1})
 
 
+@pytest.mark.parametrize("odd", [{}, [], "x", None, 1.5])
+def test_a_choice_without_a_number_belongs_to_the_first(odd: Any) -> None:
+    none = {"choices": odd}
+    stream = frames(chunk({"content": "a"}), none, chunk({"content": "b"}, index=odd), chunk({}, "stop"))
+    answer = json.loads(whole_of("chat", [*stream, b"data: [DONE]\n\n"]))
+    assert [choice["message"]["content"] for choice in answer["choices"]] == ["ab"]
+
+
 def test_blocks_of_a_message_are_joined() -> None:
     message = {"id": "m", "type": "message", "role": "assistant", "model": "c", "content": [],
                "stop_reason": None, "usage": {"input_tokens": 7, "output_tokens": 1}}  # fmt: skip
@@ -140,6 +149,45 @@ def test_a_stream_without_its_end_is_no_answer(wire: Any) -> None:
     assert assembled(BY_NAME[wire].assembly(), b"".join(frames(cut[wire]))) is None
 
 
+ODD: list[Any] = [None, True, 2.5, "x", 10**18, [], {}, [5], [None], {"index": {}}]
+"""Values in place of those that a wire has."""
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every list or object inside a JSON value, with each of its indices or names."""
+    inside = list(value.items() if isinstance(value, dict) else enumerate(value))
+    deeper = [place for _, part in inside if isinstance(part, dict | list) for place in places(part)]
+    return [(value, at) for at, _ in inside] + deeper
+
+
+def spoiled(event: bytes, rng: random.Random) -> bytes:
+    """The event, one time in four with another value at one place."""
+    data = event.partition(b"data: ")[2]
+    if rng.random() < 0.75 or not data.startswith(b"{"):
+        return event
+    value = json.loads(data)
+    inside, at = rng.choice(places(value))
+    inside[at] = rng.choice(ODD)
+    return b"data: " + json.dumps(value).encode() + b"\n\n"
+
+
+@pytest.mark.parametrize("wire", ["chat", "responses", "messages"])
+def test_events_of_any_form_raise_nothing(wire: Any) -> None:
+    """A provider's mistake is an incomplete answer or a look that shows less, never an error of ours."""
+    path: Any = "chat/completions" if wire == "chat" else wire
+    said = Said((" a", " b"), ("Hm.",), hidden=2, calls=(("f", '{"x": 1}'), ("g", "{}")), logprob=-0.2)
+    whole = [event for event, _ in provider_events(Shape(path, "m", chances=True), said, Tokens(9, 2, 1, 9))]
+    rng = random.Random(23)
+    for _ in range(400):
+        stream = [spoiled(event, rng) for event in whole]
+        seen = Glimpse(LookLength(characters=400))
+        for event in filter(None, (parsed(data_of(one)) for one in stream)):
+            BY_NAME[wire].piece(event)
+            BY_NAME[wire].show(event, seen)
+        answer = assembled(BY_NAME[wire].assembly(), b"".join(stream))
+        assert answer is None or isinstance(json.loads(answer), dict)
+
+
 def test_only_log_probabilities_leave_an_event() -> None:
     kept = b'data: {"choices":[{"delta":{"content":"say \\"logprobs\\": {1}"},"x":1.50,"logprobs":null}]}\n\n'
     assert without_chances(kept) == kept
@@ -182,16 +230,10 @@ def test_which_requests_can_be_looked_at() -> None:
 def test_the_first_step_of_an_agent_is_shown_by_a_look(wire: Any, plan: tuple[str, ...]) -> None:
     said = Said(plan, calls=(("bash", '{"command": "ls src"}'),))
     shape = Shape("chat/completions" if wire == "chat" else wire, "m")
-    events = [parsed(data) for data, _ in provider_events(shape, said, Tokens(5, 0, 0, 9))]
+    events = [parsed(data_of(data)) for data, _ in provider_events(shape, said, Tokens(5, 0, 0, 9))]
     seen = glimpse(wire, LookLength(), *(event for event in events if event is not None))
     assert seen.context == "".join(plan) + ("\n" if plan else "") + 'bash{"command": "ls src"}'
     assert seen.finished
     short = glimpse(wire, LookLength(characters=8), *(event for event in events if event is not None))
     assert short.done
     assert short.context == ("".join(plan) + 'bash{"command"')[:8]
-
-
-def parsed(data: bytes) -> dict[str, Any] | None:
-    text = next((line[6:] for line in data.decode().splitlines() if line.startswith("data: {")), None)
-    event: dict[str, Any] | None = None if text is None else json.loads(text)
-    return event

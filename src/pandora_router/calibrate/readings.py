@@ -128,9 +128,12 @@ def estimates(values: ArrayLike, boxes: int, *, ndim: int) -> Matrix:
 
 def same_presence(present: Mask) -> Iterator[tuple[Positions, Positions]]:
     """Group columns with the same missing rows: pairs (columns, rows), so that shared work is done once."""
-    patterns, group = np.unique(present, axis=1, return_inverse=True)
-    for k in range(patterns.shape[1]):
-        yield np.flatnonzero(group.ravel() == k), np.flatnonzero(patterns[:, k])
+    columns = np.ascontiguousarray(present.T)
+    alike: dict[bytes, list[int]] = {}
+    for number, column in enumerate(columns):
+        alike.setdefault(column.tobytes(), []).append(number)
+    for _, numbers in sorted(alike.items()):
+        yield np.array(numbers, dtype=np.intp), np.flatnonzero(columns[numbers[0]])
 
 
 def frozen(values: ArrayLike) -> Vector:

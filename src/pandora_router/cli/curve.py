@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pandora_router.cli.console import Screen, echo_json, table
+from pandora_router.cli.options import SHARE
 from pandora_router.errors import UsageError
 from pandora_router.text import money
 
@@ -29,11 +30,7 @@ WIDE, HIGH = 64, 16
     "-r", "--router", "folder", type=click.Path(path_type=Path), default=Path("router"), show_default=True,
     help="Folder that pandora fit wrote.",
 )  # fmt: skip
-@click.option(
-    "--keep",
-    type=click.FloatRange(0, min_open=True),
-    help="Show the cheapest point that keeps this share ...",
-)
+@click.option("--keep", type=SHARE, help="Show the cheapest point that keeps this share, like 0.95, ...")
 @click.option("--of", help="... of the score of this specialist.")
 @click.option("--svg", type=click.Path(path_type=Path), help="Also write the curve as a drawing.")
 @click.option("--html", type=click.Path(path_type=Path), help="Also write it as a page that works offline.")
@@ -140,8 +137,9 @@ def promise(kept: Kept, sign: str) -> str:
         verdict = f"Keeps {reached:.1%} of the right answers of {kept.of} (goal: {kept.share:.0%}"
         verdict += "; held-out prompts show it with 95 % confidence)"
     else:
-        verdict = f"Nothing surely keeps {kept.share:.0%} of the right answers of {kept.of}"
-        verdict += f"; the best keeps {reached:.1%}"
+        alone = ", but asking it alone" if kept.share <= 1.0 else ""
+        verdict = f"Nothing surely keeps {kept.share:.0%} of the right answers of {kept.of}{alone}"
+        verdict += f"; the best router keeps {reached:.1%}"
     worth = money(point.worth or 0.0, sign)
     return (
         f"{verdict}: {_short(point, sign)}; always {kept.of}: {_short(strong, sign)}. "

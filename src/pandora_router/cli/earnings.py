@@ -129,8 +129,8 @@ def _unbought(news: Mapping[str, Any]) -> str:
     over_all = "" if few else f"; over all specialists {news['slope']:.2f} ({news['error']:.2f})"
     return (
         "Nothing is bought because costly estimates say too little for their price: where those of "
-        f"{among} differ by 1 more than cheap estimates tell, rewards differ by {news['best']:.2f} "
-        f"(standard error {news['best_error']:.2f}){over_all}."
+        f"{among} differ by 1 more than cheap estimates tell, the worth of their answers differs by "
+        f"{news['best']:.2f} (standard error {news['best_error']:.2f}){over_all}."
     )
 
 
@@ -248,7 +248,7 @@ def details(screen: Screen, facts: Mapping[str, Any]) -> None:
     screen.say(f"\ntrain {counts['train']:,}, calibration {counts['calibration']:,}, test {counts['test']:,}")
     if "mse" in report:
         cells = ["-" if error is None else f"{error:.4f}" for error in report["mse"].values()]
-        title = f"Mean squared error against rewards, on {report['on']}"
+        title = f"Mean squared error against what answers were worth, on {report['on']}"
         screen.show(table(title, list(report["mse"]), [cells], words=0))
         screen.say(
             f"coverage of g: {report['coverage_1']:.1%} within one, {report['coverage_2']:.1%} within two "
@@ -267,8 +267,8 @@ def details(screen: Screen, facts: Mapping[str, Any]) -> None:
         keys = ("net_reward", "standard_error", "accuracy", "fee", "spent", "inspections")
         ways = report["routing"]["ways"].items()
         rows = [[name, *(f"{way[key]:z.4f}" for key in keys)] for name, way in ways]
-        columns = ("way", "net reward", "(se)", "right", "fee", "spent", "inspections")
-        screen.show(table("Per test prompt, in units of reward", columns, rows))
+        columns = ("way", "net", "(se)", "right", "fee", "spent", "inspections")
+        screen.show(table("Per test prompt, in right answers", columns, rows))
     screen.say(f"policy: {evidence['policy']}; default {facts['default']}")
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -40,8 +42,9 @@ def label(config: Path, output: Path, most: int, days: float, store: str) -> Non
     A rated answer tells about one specialist, a prompt that all have answered about all of them. The prompts
     are a fair sample of those in the log (`serve: {bodies: true}`), whoever rated them. The section `grading`
     must name a judge or a function, since nothing is known of the right answer. At most
-    `learn: {labels: {budget: DOLLARS}}` is spent in a month; every bought answer is written to a journal
-    beside the table, so that nothing is bought twice if the command is stopped and run again.
+    `learn: {labels: {budget: DOLLARS}}` is spent in a month, and it counts against the budget of `goal`, too.
+    Every bought answer is written to a journal beside the table, so that nothing is bought twice if the
+    command is stopped and run again.
 
     \b
     Examples:
@@ -62,7 +65,9 @@ def label(config: Path, output: Path, most: int, days: float, store: str) -> Non
     drawn = within(store, lambda open_: sampled_prompts(open_, most, now - days * 86_400.0, now))
     plan = settings.label_plan(config.parent, tuple(Question(id_, text) for id_, text in drawn))
     month = datetime.fromtimestamp(now, UTC).strftime("%Y-%m")
-    collected = bought(plan, output.with_name(f"{output.name}-{month}.journal"), settings.value.currency)
+    journal = output.with_name(f"{output.name}-{month}.journal")
+    with counted(settings, journal, plan.budget, store) as most_money:
+        collected = bought(replace(plan, budget=most_money), journal, settings.value.currency)
     if not collected.answers:
         raise UsageError(
             "learn.labels",
@@ -91,15 +96,16 @@ def shadow(config: Path, most: int, days: float, store: str) -> None:
 
     Where the router would have asked another specialist than the default, both answer the logged prompt and
     the judge of `grading` scores both answers. Buying ends as soon as one side is proven better, or when
-    `learn: {shadow: {budget: DOLLARS}}` of this month is spent. Every bought answer is in a journal beside
-    the configuration: run again, the command goes on with what is new. Prompts must have been stored
-    (`serve: {bodies: true}`).
+    `learn: {shadow: {budget: DOLLARS}}` of this month is spent, which counts against the budget of `goal`,
+    too. Every bought answer is in a journal beside the configuration: run again, the command goes on with
+    what is new. Prompts must have been stored (`serve: {bodies: true}`).
 
     \b
     Examples:
       pandora learn shadow
       pandora learn shadow pandora.yaml --most 100 --days 7
     """
+    from pandora_router.collect.assemble import Question
     from pandora_router.config import read_config
     from pandora_router.learn.evidence import CERTAIN
     from pandora_router.store.export import disputes
@@ -113,7 +119,12 @@ def shadow(config: Path, most: int, days: float, store: str) -> None:
             came=f"none among {judged:,} observed requests of the last {days:g} days",
             do="Serve with serve: {mode: observe, bodies: true} first.",
         )
-    evidence, spent = compared(settings, config, found[:most], now)
+    month = datetime.fromtimestamp(now, UTC).strftime("%Y-%m")
+    journal = config.parent / f"shadow-{month}.journal"
+    one = found[0]
+    plan = settings.shadow_plan(config.parent, (Question(one.id, one.prompt),), (one.asked, one.proposed))
+    with counted(settings, journal, plan.budget, store) as most_money:
+        evidence, spent = compared(settings, config, found[:most], journal, most_money)
     share, sign = len(found) / judged, settings.value.currency
     echo(
         f"The router disputes {len(found):,} of {judged:,} observed requests ({share:.0%}). On "
@@ -131,23 +142,25 @@ def shadow(config: Path, most: int, days: float, store: str) -> None:
         )
 
 
-def compared(settings: Config, config: Path, found: Sequence[Dispute], now: float) -> tuple[Evidence, float]:
-    """The evidence from `found`, in this order, and what was spent this month; ends once it is decided."""
+def compared(
+    settings: Config, config: Path, found: Sequence[Dispute], journal: Path, most: float
+) -> tuple[Evidence, float]:
+    """The evidence from `found`, in this order, and what was spent this month; ends once it is decided.
+
+    The purchases in `journal` cost `most` at most, those of earlier runs included.
+    """
     from pandora_router.cli.collect import bought
     from pandora_router.collect.assemble import Question
     from pandora_router.learn.evidence import CERTAIN, WORST, Evidence
 
-    month = datetime.fromtimestamp(now, UTC).strftime("%Y-%m")
-    journal = config.parent / f"shadow-{month}.journal"
     evidence, spent = Evidence.start(), 0.0
     for start in range(0, len(found), AT_ONCE):
         some, rewards = found[start : start + AT_ONCE], dict[str, dict[str, float]]()
         for names in sorted({(one.asked, one.proposed) for one in some}):
             mine = [one for one in some if (one.asked, one.proposed) == names]
             questions = tuple(Question(one.id, one.prompt) for one in mine)
-            collected = bought(
-                settings.shadow_plan(config.parent, questions, names), journal, settings.value.currency
-            )
+            plan = replace(settings.shadow_plan(config.parent, questions, names), budget=most)
+            collected = bought(plan, journal, settings.value.currency)
             spent = collected.spent
             if not collected.answers:
                 continue
@@ -163,3 +176,43 @@ def compared(settings: Config, config: Path, found: Sequence[Dispute], now: floa
         if evidence.rated == before or max(evidence.promote, evidence.drop) >= CERTAIN:
             break
     return evidence, spent
+
+
+@contextmanager
+def counted(settings: Config, path: Path, budget: float, store: str) -> Iterator[float]:
+    """Count what is bought inside against the budget of `goal`; gives the most that the journal may cost.
+
+    That is `budget`, with what the journal at `path` has cost before, or less where the budget of `goal` has
+    less left. The rest of it is reserved until the end, so that requests cannot spend the same money.
+    Raises `UsageError` if nothing is left.
+    """
+    from pandora_router.collect.journal import Journal
+    from pandora_router.config.worth import shared_budget
+    from pandora_router.store.explored import charge_labels, set_aside
+    from pandora_router.store.money import dollars, nanodollars
+
+    if settings.goal is None or settings.goal.budget is None:
+        yield budget
+        return
+    shared = shared_budget("", settings.goal.budget, settings.goal.per)
+
+    def cost() -> float:
+        with Journal(path) as journal:
+            return float(journal.spent + journal.lost)
+
+    before, name = cost(), str(path.resolve())
+    wanted = nanodollars(max(budget - before, 0.0))
+    amount = within(
+        store, lambda open_: set_aside(open_, shared, name, wanted, nanodollars(before), time.time())
+    )
+    if amount == 0 < wanted:
+        raise UsageError(
+            "the budget of goal",
+            expected="money that is left for labels",
+            came=f"nothing left of {settings.goal.budget:g} per {shared.period} (pandora log status)",
+            do="Wait for the next period, or raise the budget.",
+        )
+    try:
+        yield budget if amount == wanted else before + dollars(amount)
+    finally:
+        within(store, lambda open_: charge_labels(open_, shared, name, nanodollars(cost()), time.time()))

@@ -23,6 +23,8 @@ from pandora_router.text import money, printable
 if TYPE_CHECKING:
     from rich.table import Table as Grid
 
+    from pandora_router.store.rows import SharedBudget
+
 PROMISES = 30 * 86_400.0
 """Seconds back for which promises are held against requests."""
 
@@ -96,11 +98,11 @@ def status(as_json: bool, store: str) -> None:
       pandora log status --json
     """
     now = time.time()
-    promised, metric = stated_promises()
+    promised, metric, limits = stated_goals()
     levels, kept = within(
         store,
         lambda open_: (
-            budgets.status(open_, accounts.limited(open_), now),
+            budgets.status(open_, [*limits, *accounts.limited(open_)], now),
             promises.watched(open_, promised, metric, now - PROMISES),
         ),
     )
@@ -152,15 +154,16 @@ def _promises(kept: Sequence[promises.Watched]) -> Grid:
     return table("What the goal promises, on the last 30 days", columns, rows, words=2)
 
 
-def stated_promises() -> tuple[tuple[promises.Promise, ...], str]:
-    """What the goals of pandora.yaml in this folder promise, and the feedback that is the score."""
+def stated_goals() -> tuple[tuple[promises.Promise, ...], str, list[SharedBudget]]:
+    """What the goals of pandora.yaml in this folder promise, the feedback that is the score, and budgets."""
     if not CONFIG.is_file():
-        return (), "reward"
+        return (), "reward", []
     from pandora_router.config import read_config
     from pandora_router.config.worth import promises as promises_of
+    from pandora_router.config.worth import stated_budgets
 
     config = read_config(CONFIG)
-    return promises_of(config), config.learn.feedback
+    return promises_of(config), config.learn.feedback, list(stated_budgets(config).values())
 
 
 @log.command()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pandora_router.run import Runner
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
+SHARE = click.FloatRange(0, 2, min_open=True)
+"""A share of a score, as `config.shared.Share`, which is slow to import: 95 is refused, 0.95 is meant."""
 ROUTER = click.option(
     "-r", "--router", "artifact", default="router", show_default=True, type=click.Path(path_type=Path),
     help="Folder that `pandora fit` wrote.",

@@ -156,7 +156,7 @@ async def hear(backend: Backend, probe: Probe, *, leave: bool = False) -> ProbeR
     """
     from pandora_router.transport.failures import Failed
     from pandora_router.transport.relay import Relay
-    from pandora_router.wires.events import EventTooLarge, Frames, data_of, parsed
+    from pandora_router.wires.events import EventTooLarge, Frames, assembled, data_of, parsed
     from pandora_router.wires.known import BY_NAME
     from pandora_router.wires.look import Glimpse, LookLength
     from pandora_router.wires.own_members import with_own
@@ -164,7 +164,7 @@ async def hear(backend: Backend, probe: Probe, *, leave: bool = False) -> ProbeR
 
     wire, heard, began = BY_NAME[probe.wire], ProbeReply(), time.monotonic()
     body = with_own({**probe.body, **wire.counted(probe.body)}, backend.own.get(wire.name, {}))
-    glimpse, assembly, frames = Glimpse(LookLength(characters=2**16)), wire.assembly(), Frames()
+    glimpse, stream, frames = Glimpse(LookLength(characters=2**16)), b"", Frames()
     relay = None
     try:
         headers = backend.sent_headers(wire, {})
@@ -176,13 +176,13 @@ async def hear(backend: Backend, probe: Probe, *, leave: bool = False) -> ProbeR
             heard.failure, heard.charged = f"status {relay.status}", False
             return heard
         while not (leave and heard.events) and (chunk := await relay.chunk()):
+            stream += chunk
             for data in map(data_of, frames.feed(chunk)):
                 if (event := parsed(data)) is not None:
                     piece = wire.piece(event)
                     heard.id = heard.id or str(event.get("id") or "")
                     heard.failure = piece.failed or heard.failure
                     wire.show(event, glimpse)
-                    assembly.add(data, event)
                     if piece.content:
                         heard.events += 1
                         heard.seconds = time.monotonic() - began
@@ -195,7 +195,7 @@ async def hear(backend: Backend, probe: Probe, *, leave: bool = False) -> ProbeR
         if relay is not None:
             relay.close()
     heard.text = "".join(glimpse.text)
-    if (whole := assembly.body()) is not None:
+    if (whole := assembled(wire.assembly(), stream)) is not None:
         heard.usage = usage_of(json.loads(whole))
     elif not heard.failure and not leave:
         heard.failure = "a stream without an end" if heard.events else "no stream of this format"

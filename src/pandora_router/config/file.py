@@ -31,6 +31,7 @@ from pandora_router.config.services import (
     GoalSettings,
     LearnSettings,
     MarketSettings,
+    ProfileSettings,
     ServeSettings,
 )
 from pandora_router.config.shared import Above, Amount, Builder, Closed, Name, Text
@@ -91,6 +92,11 @@ class Config(Closed):
     def answering(self) -> tuple[str, ...]:
         """The specialists that can be chosen by the router, in the order of the file."""
         return tuple(name for name, settings in self.specialists.items() if not settings.hidden)
+
+    @property
+    def goals(self) -> dict[str, GoalSettings | ProfileSettings]:
+        """The goal and the profiles, by profile; that of all requests under ""."""
+        return {**({} if self.goal is None else {"": self.goal}), **self.serve.profiles}
 
     def store_address(self, folder: Path) -> str:
         """The address of the gateway's store; a plain file name is relative to `folder`, that of the file."""
@@ -345,7 +351,7 @@ class Config(Closed):
                     f"specialists.{name}",
                     expected="the specialist that the router was fitted for",
                     came="another model, address or way of asking",
-                    do="Collect its answers and fit again, or restore the settings of this specialist.",
+                    do="Fit again (on its own answers, if it is another one), or restore its settings.",
                 )
 
 
@@ -357,15 +363,19 @@ def first_worth(table: Table) -> float:
 
 def curve_of(router: Router) -> Curve:
     """Quality against cost of a fitted router; `UsageError` if the fit could not measure it."""
-    facts = router.record.report.get("routing", {}).get("curve")
-    if not facts:
+    if not traced(router):
         raise UsageError(
             "goal",
             expected="a router measured on test prompts, and fees that differ between specialists",
             came="no curve of quality against cost",
             do="Score answers of all specialists to some test prompts, and state fees; then fit again.",
         )
-    return Curve.from_dict(facts)
+    return Curve.from_dict(router.record.report["routing"]["curve"])
+
+
+def traced(router: Router) -> bool:
+    """Whether the fit could measure quality against cost."""
+    return bool(router.record.report.get("routing", {}).get("curve"))
 
 
 def _agree(what: str, theirs: tuple[str, ...], ours: tuple[str, ...], do: str) -> None:

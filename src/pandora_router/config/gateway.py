@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from pandora_router.bidding.rules import Reputation
 from pandora_router.config import open_router, read_config
 from pandora_router.config.callables import FunctionSettings, McpSettings
-from pandora_router.config.file import Config, curve_of
+from pandora_router.config.file import Config, curve_of, traced
 from pandora_router.config.price_parts import PriceParts, prices_of
+from pandora_router.config.services import GoalSettings, ProfileSettings
 from pandora_router.config.shared import Builder
 from pandora_router.config.specialists import ChatSettings
 from pandora_router.config.worth import (
@@ -25,6 +26,8 @@ from pandora_router.config.worth import (
     price_of_second,
     promises,
     revalued,
+    shared_budget,
+    stated_budgets,
     stated_worth,
     worth_of,
 )
@@ -50,7 +53,6 @@ from pandora_router.prices import Tariff
 from pandora_router.router import Router
 from pandora_router.router.curve import Curve
 from pandora_router.router.revalue import weighed
-from pandora_router.store.money import nanodollars
 from pandora_router.store.rows import SharedBudget
 from pandora_router.store.versions import Lineup
 from pandora_router.transport.asgi import Address
@@ -137,7 +139,7 @@ class ServePlan:
         if router is not None and goal is not None and goal.latency is not None:
             price = price_of_second(router, goal.latency)
         pace = None
-        if router is not None and goal is not None and goal.budget is not None:
+        if router is not None and goal is not None and goal.budget is not None and traced(router):
             shared = shared_budget("", goal.budget, goal.per)
             pace = paced_router(router, goal.budget, shared, price)
         second = money_of_second(router, price, config.value.second)
@@ -146,7 +148,19 @@ class ServePlan:
         promised = () if router is None else promises(config)
         lessons = config.learn.lessons(router, market)
         mix = None if router is None else Mix.of(router.cheap)
-        return Site(*parts, lessons=lessons, mix=mix, promises=promised, until=until, hash=content)
+        stops = {} if router is not None and traced(router) else stated_budgets(config)
+        if router is None and (stops or any((goal.keep or goal.latency) for goal in config.goals.values())):
+            logger.warning(
+                "only a fitted router follows a goal (serve.router): until there is one, a budget is a hard "
+                "stop and everything is asked of the default"
+            )
+        elif stops:
+            logger.warning(
+                "a budget is a hard stop and nothing more: the fit measured no curve of quality against "
+                "cost, since fees do not differ or no test prompt has every score"
+            )
+        known = Site(*parts, lessons=lessons, mix=mix, promises=promised, until=until, hash=content)
+        return replace(known, stops=stops)
 
     def mount(self, gateway: Gateway, closing: ExitStack) -> None:
         """Add the dashboard to the gateway."""
@@ -168,12 +182,6 @@ def learnt(router: Router, lineup: Lineup, config: Config) -> tuple[Router, Chal
     else:
         candidate = None
     return revalued(served, stated_worth(config, served)), candidate
-
-
-def shared_budget(profile: str, budget: float, per: str | None) -> SharedBudget:
-    """The budget of a profile, or of all requests if the name is empty."""
-    assert per is not None
-    return SharedBudget.named("profile" if profile else "all", profile, nanodollars(budget), per)
 
 
 def money_of_second(router: Router | None, price: float | None, stated: float) -> float:
@@ -271,8 +279,11 @@ def profile(name: str, config: Config, router: Router | None) -> Profile:
     if latency is None and stated.second is None and config.goal is not None:
         latency = config.goal.latency
     price = None if router is None or latency is None else price_of_second(router, latency)
-    if router is not None and stated.budget is not None:
-        paced = paced_router(router, stated.budget, shared_budget(name, stated.budget, stated.per), price)
+    follows: GoalSettings | ProfileSettings
+    follows = stated if stated.sets_worth or config.goal is None else config.goal
+    if router is not None and follows.budget is not None and traced(router):
+        shared = shared_budget(name if follows is stated else "", follows.budget, follows.per)
+        paced = paced_router(router, follows.budget, shared, price)
     second = value.second if stated.second is None else stated.second
     return Profile(
         router,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from pandora_router.config.shared import Above, Amount, Closed, Count, Name, Natural, Text
+from pandora_router.config.shared import Above, Amount, Closed, Count, Name, Natural, Share, Text
 from pandora_router.types import MechanismName, Until
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class ProfileSettings(Closed):
 
     right_answer: Above | None = None
     second: Amount | None = None
-    keep: Above | None = None
+    keep: Share | None = None
     of: Name | None = None
     budget: Above | None = None
     per: Literal["day", "week", "month"] | None = None
@@ -128,6 +128,11 @@ class ProfileSettings(Closed):
             raise ValueError("`latency` or `second`, not both")
         return self
 
+    @property
+    def sets_worth(self) -> bool:
+        """Whether the worth of a right answer is that of this profile, not of the file."""
+        return (self.right_answer, self.keep, self.budget) != (None, None, None)
+
 
 class GoalSettings(Closed):
     """What routing is to achieve; the worth of a right answer and the price of a second follow from it.
@@ -137,7 +142,7 @@ class GoalSettings(Closed):
     latency: how long requests may take; alone, or beside one of the others.
     """
 
-    keep: Above | None = None
+    keep: Share | None = None
     of: Name | None = None
     budget: Above | None = None
     per: Literal["day", "week", "month"] | None = None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from pandora_router.errors import UsageError
 from pandora_router.specialists.specialist import Specialist
@@ -46,6 +46,18 @@ def _name(value: object) -> object:
 
 Name = Annotated[str, BeforeValidator(_name)]
 """The name of a specialist or an endpoint: visible characters only."""
+
+
+def _share(value: float) -> float:
+    if value > MOST_SHARE:
+        raise ValueError("a share like 0.95, not a percentage")
+    return value
+
+
+MOST_SHARE = 2.0
+"""Most of a specialist's score that can be asked for: above it a percentage is meant, as in 95."""
+Share = Annotated[Above, AfterValidator(_share)]
+"""A share of a score, above zero; 1.05 asks for a little more than all of it."""
 
 
 def _function(value: object) -> object:

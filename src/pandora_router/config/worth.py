@@ -1,4 +1,4 @@
-"""What a right answer and a second are worth by the file: stated, or as its goal asks."""
+"""What a right answer and a second are worth by the file: stated, or as its goal asks. Its promises, too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pandora_router.config.services import LatencySettings
 from pandora_router.router import Router
 from pandora_router.router.latency import LEVELS, InTime, timings_of
 from pandora_router.router.revalue import weighed
+from pandora_router.store.money import nanodollars
 from pandora_router.store.promises import Promise
+from pandora_router.store.rows import SharedBudget
 
 logger = logging.getLogger("pandora_router.config")
 
@@ -79,11 +81,8 @@ def price_of_second(router: Router, wanted: LatencySettings) -> float:
 
 def promises(config: Config) -> tuple[Promise, ...]:
     """What the goals of the file and of its profiles promise of live requests."""
-    goals = {"": config.goal, **config.serve.profiles}
     made = []
-    for profile, goal in goals.items():
-        if goal is None:
-            continue
+    for profile, goal in config.goals.items():
         if goal.keep is not None and goal.of is not None:
             made.append(Promise(profile, goal.keep, goal.of))
         if goal.latency is not None:
@@ -95,3 +94,18 @@ def promises(config: Config) -> tuple[Promise, ...]:
 def worth_of(router: Router | None) -> float | None:
     """What a score of 1 is worth in dollars; None if there is no router, or money does not count for it."""
     return None if router is None or router.fee_weight <= 0.0 else 1.0 / router.fee_weight
+
+
+def shared_budget(profile: str, budget: float, per: str | None) -> SharedBudget:
+    """The budget of a profile, or of all requests if the name is empty."""
+    assert per is not None
+    return SharedBudget.named("profile" if profile else "all", profile, nanodollars(budget), per)
+
+
+def stated_budgets(config: Config) -> dict[str, SharedBudget]:
+    """The budgets of goal and profiles, by profile; that of all requests under ""."""
+    return {
+        name: shared_budget(name, goal.budget, goal.per)
+        for name, goal in config.goals.items()
+        if goal.budget is not None
+    }

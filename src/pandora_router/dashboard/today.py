@@ -211,7 +211,7 @@ def _value(figures: Figures, right_answer: float | None) -> list[Html]:
             kind = None if abs(ahead) <= 2.0 * error else "good" if ahead > 0.0 else "bad"
             known = 0.0 < error < math.inf
             gap, doubtful, whole = amounts([ahead, error if known else 0.0, requests * way.net(right_answer)])
-            what = f"{f' ± {doubtful}' if known else ''} {way.name}: {whole}, predicted".strip()
+            what = f"{f'± {doubtful}; ' if known else ''}{way.name}: {whole}, predicted"
             sign = "+" if ahead >= 0.0 else ""
             shown.append(tile(f"Against {name}", f"{sign}{gap}", what, kind=kind))
     return shown
@@ -324,7 +324,7 @@ def _length(step: int) -> str:
 def explained() -> Html:
     """What the numbers on the page mean."""
     return note(
-        "Net value: score times what a right answer is worth (value: {right_answer: ...} of pandora.yaml), "
+        "Net value: score times what a right answer is worth (value or goal of pandora.yaml), "
         "minus all money, looks included. Score: mean of feedback, for all requests of the window. "
         "Predicted: what the router expected of each specialist for its newest "
         f"{NEWEST:,} decisions, before it looked, and at the fees of the fit. The mix of two asks one of two "

@@ -120,7 +120,8 @@ class Profile:
 class PacedRouter:
     """The router of the fit, whose worth of a right answer follows a budget.
 
-    second: the price of a second in right answers, which stays; None if it is stated in money.
+    budget: its own, or that of all requests, which a profile that states no worth follows too. second: the
+    price of a second in right answers, which stays; None if it is stated in money.
     """
 
     router: Router
@@ -157,7 +158,8 @@ class Site:
     `distrust` moves the worth of specialists that no longer earn what the router expects, by router and name.
     `lessons` says which requests are asked for what they teach; None if none is. `mix` is that of the prompts
     that the router knows, to which requests are compared, if they are. `promises` are those of
-    goals, to be held against live requests. `until`: see `Profile`.
+    goals, to be held against live requests. `stops` are budgets that no router follows, by profile, that of
+    all requests under "". `until`: see `Profile`.
     """
 
     backends: tuple[Backend, ...]
@@ -173,6 +175,7 @@ class Site:
     mix: Mix | None = None
     promises: tuple[Promise, ...] = ()
     until: Until = "last_byte"
+    stops: Mapping[str, SharedBudget] = field(default_factory=dict)
     generation: int = 0
     hash: str = ""
 
@@ -219,15 +222,16 @@ class Site:
 
     @property
     def paced_routers(self) -> Mapping[str, PacedRouter]:
-        """The routers that follow a budget, by profile; that of `auto` has the name ""."""
+        """The routers that follow a budget, by profile; that of `auto` has the name "" and is the first."""
         all_ = {"": self.paced, **{name: profile.paced for name, profile in self.profiles.items()}}
         return {name: paced for name, paced in all_.items() if paced is not None}
 
     def budgets(self, model: str) -> tuple[SharedBudget, ...]:
         """The budgets of the profile that `model` names and of all requests, besides those of the key."""
         profile = model.partition("@")[2] if model not in self.names else ""
-        paced = self.paced_routers
-        return tuple(paced[name].budget for name in dict.fromkeys((profile, "")) if name in paced)
+        limits = {**self.stops, **{name: paced.budget for name, paced in self.paced_routers.items()}}
+        above = [limits[name] for name in (profile, "") if name in limits]
+        return tuple({limit.id: limit for limit in above}.values())
 
     def at_pace(self, name: str, paced: PacedRouter) -> Site:
         """The site with another pace, and so another worth, for the profile `name` or "" for `auto`."""

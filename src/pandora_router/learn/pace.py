@@ -31,19 +31,28 @@ SPARE = 1.0
 
 @dataclass(frozen=True)
 class Traffic:
-    """Requests and money, in dollars: of the period so far, and of the last days, over `seconds`."""
+    """Requests and money, in dollars: of the period so far, and of the last days, over `seconds`.
+
+    labels: part of what is spent that was for labels, and so says nothing about the cost of a request.
+    """
 
     spent: float
     requests: int
     recent: int
     seconds: float
+    labels: float = 0.0
+
+    def expected_end(self, left: float) -> float:
+        """The money that the period will end at, `left` seconds from now, if requests go on as they were."""
+        each = (self.spent - self.labels) / self.requests if self.requests else 0.0
+        return self.spent + (self.recent * left / self.seconds * each if self.seconds > 0.0 else 0.0)
 
 
 @dataclass(frozen=True)
 class Pace:
     """The worth that is served now, and what is known of realised and expected cost.
 
-    seen: requests and money of the period when this pace was computed, from which the next one learns.
+    seen: requests of the period and their money when this pace was computed, from which the next one learns.
     """
 
     curve: Curve
@@ -61,16 +70,16 @@ class Pace:
 
     def after(self, traffic: Traffic, left: float) -> Pace:
         """The pace with `left` seconds to the end of the period; unchanged worth if nothing is known yet."""
-        learnt = self
+        learnt, paid = self, traffic.spent - traffic.labels
         if self.seen is not None and traffic.requests >= self.seen[0]:
-            requests, money = traffic.requests - self.seen[0], traffic.spent - self.seen[1]
+            requests, money = traffic.requests - self.seen[0], paid - self.seen[1]
             forget = FORGET if requests else 1.0
             learnt = replace(
                 self,
                 realised=forget * self.realised + money,
                 expected=forget * self.expected + requests * cost_at(self.curve, self.worth),
             )
-        learnt = replace(learnt, seen=(traffic.requests, traffic.spent))
+        learnt = replace(learnt, seen=(traffic.requests, paid))
         if not traffic.recent or traffic.seconds <= 0.0:
             return learnt
         expected = traffic.recent * left / traffic.seconds

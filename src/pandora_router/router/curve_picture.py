@@ -10,6 +10,7 @@ style sheet.
 from __future__ import annotations
 
 import html
+import itertools
 import math
 from collections.abc import Mapping
 
@@ -19,6 +20,9 @@ from pandora_router.text import money
 WIDTH, HEIGHT = 640.0, 360.0
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 130.0, 24.0, 48.0
 PROMPTS = 1000
+LETTER = 6.5
+"""About how wide a letter is."""
+Box = tuple[float, float, float, float]
 INK, LINE, MIX, SINGLE, NOW = "currentColor", "#2f6fb0", "#8a8f98", "#b06a00", "#c0392b"
 
 
@@ -60,7 +64,8 @@ def curve_svg(
         parts.append(_mark("circle", x(point.money), y(point.score), LINE, title))
     for name, point in curve.singles.items():
         parts.append(_mark("square", x(point.money), y(point.score), SINGLE, f"{name}: {_told(point, sign)}"))
-        parts.append(_text(x(point.money) + 7.0, y(point.score) + 4.0, name[:18]))
+    squares = {name: (x(point.money), y(point.score)) for name, point in curve.singles.items()}
+    parts += _names(squares)
     for name, at in (profiles or {}).items():
         place = present(curve, at)
         title = f"{name}: {_told(place, sign)}"
@@ -117,6 +122,31 @@ def _axes(low: float, high: float, most: float, sign: str) -> list[str]:
         _text((LEFT + right) / 2, bottom + 34.0, f"money for {PROMPTS:,} prompts, looks included", "middle"),
         _text(LEFT, TOP - 8.0, "right answers"),
     ]
+
+
+def _names(squares: Mapping[str, tuple[float, float]]) -> list[str]:
+    """The names beside their squares, each at the first of a few places where it covers nothing else.
+
+    A name that has no such place is left out: the square says it when it is pointed at.
+    """
+    taken = [(across - 4.0, up - 4.0, across + 4.0, up + 4.0) for across, up in squares.values()]
+    written = []
+    for name, (across, up) in squares.items():
+        shown = name[:18]
+        wide = LETTER * len(shown)
+        for start, line in itertools.product((7.0, -7.0 - wide), (4.0, -7.0, 15.0, -18.0, 26.0)):
+            left, base = across + start, up + line
+            box = (left, base - 9.0, left + wide, base + 2.0)
+            if left >= 0.0 and base < HEIGHT - BOTTOM and not any(_meet(box, other) for other in taken):
+                taken.append(box)
+                written.append(_text(left, base, shown))
+                break
+    return written
+
+
+def _meet(one: Box, other: Box) -> bool:
+    """Whether two rectangles (left, top, right, bottom) overlap."""
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _points(places: list[tuple[float, float]]) -> str:

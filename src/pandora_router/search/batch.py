@@ -37,6 +37,7 @@ from pandora_router.search.state import Action, Inspect, Policy, Select, State, 
 from pandora_router.types import Matrix, Positions, Progress, Vector
 
 SLICE = 256  # queries a thread takes at a time
+FEWEST = 64  # queries for which another thread is worth its start
 LONG = 256  # queries for which compiling takes less time than deciding in plain code
 LEAST, MOST = 1e-140, 1e140  # standard deviations whose products with each other are ordinary numbers
 _most: ContextVar[int | None] = ContextVar("most threads", default=None)
@@ -286,11 +287,12 @@ def stream(
 def spread(work: Callable[[int, int], None], queries: int, threads: int | None) -> None:
     """Call work(lo, hi) over slices of the queries on several threads; kernels release the lock."""
     threads = threads or _most.get() or os.cpu_count() or 1
-    size = min(SLICE, max(1, -(-queries // threads)))
+    size = min(SLICE, max(FEWEST, -(-queries // threads)))
     slices = [(lo, min(lo + size, queries)) for lo in range(0, queries, size)]
     work(*slices[0])  # loads a kernel once, before threads could do so twice
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda s: work(*s), slices[1:]))
+    if len(slices) > 1:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(lambda s: work(*s), slices[1:]))
 
 
 @contextmanager

@@ -337,28 +337,35 @@ class BudgetStatus:
         return max(self.budget - self.spent - self.reserved, 0) / self.budget if self.budget else 0.0
 
 
-def note_pace(open_: Transaction, budget: SharedBudget, worth: float, expected: float, now: float) -> None:
-    """Write down the worth that a paced budget has come to and the money that its period will end at."""
+def note_pace(
+    open_: Transaction, budget: SharedBudget, worth: float | None, expected: float, now: float
+) -> None:
+    """Write down the worth that a paced budget has come to and the money that its period will end at.
+
+    worth: None where nothing follows the budget, which is kept as 0.
+    """
     open_.run(
         "INSERT INTO paces (id, kind, name, budget, period, worth, expected, at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET budget = excluded.budget, "
         "period = excluded.period, worth = excluded.worth, expected = excluded.expected, at = excluded.at",
-        *(budget.id, budget.kind, budget.name, budget.budget, budget.period, worth, expected, now),
+        *(budget.id, budget.kind, budget.name, budget.budget, budget.period, worth or 0.0, expected, now),
     )
 
 
 def status(open_: Transaction, levels: Sequence[Key | SharedBudget], now: float) -> list[BudgetStatus]:
-    """Every budget: those that a gateway has followed in the last hour, then those of `levels`."""
+    """Every budget, once: those that a gateway has followed in the last hour, then those of `levels`."""
     found = []
     for kind, name, most, period, worth, expected in open_.rows(
         "SELECT kind, name, budget, period, worth, expected FROM paces WHERE at > ? ORDER BY kind, name",
         now - HOUR,
     ):
         shared = SharedBudget.named(kind, name, int(most), period)
-        found.append(_status(open_, str(shared), shared, now, float(worth), float(expected)))
+        found.append(_status(open_, str(shared), shared, now, float(worth) or None, float(expected)))
+    followed = {level.name for level in found}
     for level in levels:
         name = f"the key {level.name}" if isinstance(level, Key) else str(level)
-        found.append(_status(open_, name, level, now))
+        if name not in followed:
+            found.append(_status(open_, name, level, now))
     return found
 
 

@@ -24,6 +24,8 @@ AHEAD = 2**16
 """Bytes of a reply that may wait to be taken before reading stops."""
 LARGEST_HEAD = 2**16
 """Most bytes of the status line and headers of a reply."""
+LARGEST_STATUS = 599
+"""The largest status that HTTP has; another one could not be passed on to a client."""
 PIECE = 2**16
 """A larger body is sent in pieces of this many bytes, each after the one before has left."""
 
@@ -264,6 +266,9 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """The headers are complete; those of an interim reply (status 1xx) are ignored."""
         status = self._parser.get_status_code()
+        if status > LARGEST_STATUS and self._reply is not None:
+            self._refuse(self._reply)
+            return
         if self._reply is not None and not self._reply.ended and status >= 200:
             sized = "content-length" in self._headers or "transfer-encoding" in self._headers
             self._to_the_end = not sized and status not in (204, 304)

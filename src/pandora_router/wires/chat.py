@@ -88,7 +88,8 @@ class Chat:
             or any(value for name, value in mapping(choice.get("delta")).items() if name != "role")
             for choice in choices
         )
-        usage = counted = usage_of(event)
+        counting = next((one for one in (event, *choices) if isinstance(one.get("usage"), Mapping)), event)
+        usage = counted = usage_of(counting)  # Moonshot counts in the last choice
         if usage is None and event.get("service_tier"):  # some state it only in events without counts
             usage = usage_of({**event, "usage": {}})
         last = not choices or any(choice.get("finish_reason") is not None for choice in choices)
@@ -195,10 +196,9 @@ class ChatAssembly:
     def add(self, data: bytes, event: dict[str, Any]) -> None:
         """Take one chunk."""
         self._head.update({k: v for k, v in event.items() if k != "choices" and v is not None})
-        for piece in event.get("choices") or ():
-            if not isinstance(piece, dict):
-                continue
-            index = piece.get("index", 0)
+        for piece in objects(event.get("choices")):
+            index = piece.get("index")
+            index = index if isinstance(index, int) else 0
             choice = self._choices.setdefault(index, {"index": index, "message": {}, "finish_reason": None})
             delta = dict(mapping(piece.get("delta")))
             if calls := list(objects(delta.get("tool_calls"))):

@@ -39,8 +39,19 @@ SERVERS = "mcp_servers"
 """The member with servers whose tools the provider calls."""
 AWAY = ("previous_response_id", "conversation", "prompt")
 """Members that name input which lies at the provider."""
-UNMEASURED = frozenset({"item_reference", "input_file", "file", "document"})
-"""Types of items and parts whose tokens their bytes do not limit: references and files."""
+MEASURED = frozenset(
+    {
+        "message", "text", "input_text", "output_text", "refusal", "summary_text", "reasoning_text",
+        "reasoning", "thinking", "redacted_thinking", "compaction", "compaction_summary", "tool_use",
+        "server_tool_use", "mcp_tool_use", "mcp_list_tools", "mcp_approval_request",
+        "mcp_approval_response", "tool_reference",
+    }
+)  # fmt: skip
+"""Types of items and parts that are text in the request, beside the calls of tools and their results."""
+CALLED = ("_call", "_output", "_result", "_error")
+"""How the types of calls of tools, and of their results, end."""
+STORED = frozenset({"image_generation_call", "file_search_call"})
+"""Types of calls whose results lie at the provider."""
 _LISTS = ("system", "messages", "input", "tools")
 """Members with lists of objects that may hold parts with a price of their own."""
 _VERSION = re.compile(r"(?:_preview)?(?:_\d{4}_?\d{2}_?\d{2})?$")
@@ -54,6 +65,7 @@ class Demand:
     plain prices. parts: names of the prices of its tokens beside `in` and `out`, such as `cached_write`.
     tools: tools that run at the provider, each with the most calls of it, None without a limit. away: whether
     it has input whose length cannot be told from the request: it lies at the provider, or in a file.
+    compacts: whether the provider may first write a summary of the conversation, in a call of its own.
     """
 
     service_tier: str = ANY
@@ -61,6 +73,7 @@ class Demand:
     parts: frozenset[str] = frozenset()
     tools: tuple[tuple[str, int | None], ...] = ()
     away: bool = False
+    compacts: bool = False
 
     @property
     def calls(self) -> int:
@@ -75,8 +88,8 @@ def demand_of(body: Json) -> Demand:
     """What a request of any wire asks for.
 
     >>> body = {"service_tier": "priority", "tools": [{"type": "web_search_20250305", "max_uses": 3}]}
-    >>> demand_of(body)
-    Demand(service_tier='priority', speed='', parts=frozenset(), tools=(('web_search', 3),), away=False)
+    >>> demand_of(body) == Demand("priority", tools=(("web_search", 3),))
+    True
     >>> marked = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
     >>> sorted(demand_of({"system": [marked]}).parts)
     ['cached_in', 'cached_write_hour']
@@ -86,7 +99,7 @@ def demand_of(body: Json) -> Demand:
     parts = {OUTPUTS[kind] for kind in OUTPUTS if isinstance(modalities, list) and kind in modalities}
     away = any(body.get(member) for member in AWAY)
     for member in _LISTS:
-        away |= _add_parts(body.get(member), parts)
+        away |= _add_parts(body.get(member), parts) and member != "tools"
     parts |= _kept(body.get("cache_control"))
     return Demand(
         ANY if tier is None or tier == ANY else named(tier),
@@ -94,7 +107,12 @@ def demand_of(body: Json) -> Demand:
         frozenset(parts),
         tuple(_tools(body)),
         away,
+        any(str(edit.get("type")).startswith("compact") for edit in _edits(body)),
     )
+
+
+def _edits(body: Json) -> Iterator[Json]:
+    return objects(mapping(body.get("context_management")).get("edits"))
 
 
 def named(tier: object) -> str:
@@ -115,7 +133,7 @@ def tool_name(kind: str) -> str:
 def _add_parts(items: object, parts: set[str]) -> bool:
     """Add the prices that the objects in a list need, and those in their content, at any depth.
 
-    Returns whether one of them is `UNMEASURED`.
+    Returns whether the tokens of one of them are not limited by its bytes (`_lies_there`).
     """
     waiting, unmeasured = [items], False
     while waiting:
@@ -126,12 +144,31 @@ def _add_parts(items: object, parts: set[str]) -> bool:
             kind = item.get("type")
             if isinstance(kind, str):
                 parts |= {PARTS[kind]} if kind in PARTS else set()
-                unmeasured |= kind in UNMEASURED
+            unmeasured |= _lies_there(item)
             if "cache_control" in item:
                 parts |= _kept(item["cache_control"])
             output = item.get("output")
             waiting += [item.get("content"), [output] if isinstance(output, dict) else output]
     return unmeasured
+
+
+def _lies_there(item: Json) -> bool:
+    """Whether the tokens of an item or a part are not limited by its bytes.
+
+    Those are files, videos, references to what lies at the provider, and every type that is not known.
+
+    >>> items = {"type": "video_url"}, {"type": "reasoning", "id": "rs_1"}, {"audio": {"id": "audio_1"}}
+    >>> [_lies_there(item) for item in (*items, {"type": "text", "text": "x"}, {"type": "function_call"})]
+    [True, True, True, False, False]
+    """
+    kind = item.get("type")
+    if kind == "reasoning" and item.get("id") and not item.get("encrypted_content"):
+        return True
+    if "id" in mapping(item.get("audio")):  # an earlier answer that was spoken
+        return True
+    if not isinstance(kind, str) or kind in PARTS or kind in MEASURED:
+        return False
+    return kind in STORED or not kind.endswith(CALLED)
 
 
 def _kept(mark: object) -> set[str]:

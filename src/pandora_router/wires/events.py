@@ -126,14 +126,17 @@ class Assembly(Protocol):
 
 
 def assembled(assembly: Assembly, stream: bytes) -> bytes | None:
-    """The whole answer in the events of a stream; None if its end is missing."""
+    """The whole answer in the events of a stream; None if its end is missing, or not understood."""
     frames = Frames(len(stream))
-    for frame in [*frames.feed(stream), frames.rest]:
-        data = data_of(frame)
-        event = parsed(data) if data and data != DONE else None
-        if event is not None:
-            assembly.add(data, event)
-    return assembly.body()
+    try:
+        for frame in [*frames.feed(stream), frames.rest]:
+            data = data_of(frame)
+            event = parsed(data) if data and data != DONE else None
+            if event is not None:
+                assembly.add(data, event)
+        return assembly.body()
+    except (AttributeError, KeyError, TypeError, ValueError):  # members of a kind that the wire does not have
+        return None
 
 
 def joined(whole: dict[str, Any], piece: Mapping[str, Any]) -> None:

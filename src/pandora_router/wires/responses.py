@@ -112,16 +112,16 @@ class Responses:
     def show(self, event: Json, glimpse: Glimpse) -> None:
         """Add to a look what one event of a stream shows."""
         kind = str(event.get("type"))
-        item = mapping(event.get("item"))
+        item, place = mapping(event.get("item")), str(event.get("output_index"))
         added = item.get("type") if kind == "response.output_item.added" else None
         if added == "reasoning" or kind.startswith("response.reasoning"):
             glimpse.hidden = glimpse.hidden or not glimpse.text
         elif added is not None:
             called(glimpse.text, item.get("name"), None)
         elif kind.endswith(".delta"):
-            glimpse.heard.add(event.get("output_index"))
+            glimpse.heard.add(place)
             keep(glimpse.text, event.get("delta"))
-        elif kind == "response.output_item.done" and event.get("output_index") not in glimpse.heard:
+        elif kind == "response.output_item.done" and place not in glimpse.heard:
             keep(glimpse.text, item.get("arguments") or spoken(item.get("content"), TEXTS))
         elif kind in ("response.completed", "response.incomplete"):
             glimpse.finished = True
@@ -143,12 +143,14 @@ class ResponsesAssembly:
 
     def add(self, data: bytes, event: dict[str, Any]) -> None:
         """Take one event."""
-        if event.get("type") not in ("response.completed", "response.incomplete"):
+        response = event.get("response")
+        ends = event.get("type") in ("response.completed", "response.incomplete")
+        if not ends or not isinstance(response, dict):
             return
-        self._body = orjson.dumps(event.get("response"))
+        self._body = orjson.dumps(response)
         start = data.find(b"{", data.find(b'"response":') + 1)
         end = closing(data, start) if start > 0 else None
-        if end is not None and parsed(data[start:end]) == event.get("response"):
+        if end is not None and parsed(data[start:end]) == response:
             self._body = data[start:end]
 
     def body(self) -> bytes | None:

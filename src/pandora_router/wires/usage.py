@@ -14,6 +14,8 @@ from pandora_router.wires.json_text import Json, mapping, objects
 
 LARGEST_COUNT = 10**12
 """Tokens above which a provider's count is cut off."""
+MOST_TOOLS = 20
+"""Different tools whose calls are read of one answer."""
 LONGEST_COUNT = 40
 """Characters of a count that is written as a text."""
 
@@ -119,13 +121,15 @@ def usage_of(answer: Json) -> Usage | None:
     counts = answer.get("usage")
     if not isinstance(counts, Mapping):
         return None
+    counts = _with_steps(counts)
     read = _name(counts, "prompt_tokens", "input_tokens")
     wrote = _name(counts, "completion_tokens", "output_tokens")
     whole, output, total = (tokens_of(counts, name) for name in (read, wrote, "total_tokens"))
     details = (_details(counts, name) for name in ("completion_tokens", "output_tokens"))
     thought = max(tokens_of(detail, "reasoning_tokens") or 0 for detail in details)
     cached, stored = _cache(counts, read)
-    beside = read == "input_tokens" and "cached_tokens" not in _details(counts, read)  # as Anthropic counts
+    said = {*_details(counts, read), *counts}
+    beside = read == "input_tokens" and "cached_tokens" not in said  # as Anthropic counts
     if whole is not None and (beside or cached + stored > whole):
         whole += cached + stored
     whole = whole or None
@@ -140,6 +144,28 @@ def usage_of(answer: Json) -> Usage | None:
     output = max(output or 0, 0 if complete else thought)
     fresh = max((whole or 0) - cached - stored, 0)
     return _beside(Usage(fresh, cached, stored, output, thought, complete), answer, counts, read, wrote)
+
+
+STEPPED = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+"""Counts of a step, by Anthropic's names."""
+
+
+def _with_steps(counts: Json) -> Json:
+    """The counts with all steps of the call: Anthropic states those of a summary apart from the others.
+
+    >>> step = {"type": "compaction", "input_tokens": 90, "output_tokens": 5}
+    >>> last = {"type": "message", "input_tokens": 9, "output_tokens": 2}
+    >>> _with_steps({"input_tokens": 9, "output_tokens": 2, "iterations": [step, last]})["input_tokens"]
+    99
+    """
+    steps = list(objects(counts.get("iterations")))
+    if all(step.get("type", "message") == "message" for step in steps):
+        return counts
+    whole = dict(counts)
+    for name in STEPPED:
+        stated = [tokens_of(step, name) or 0 for step in steps]
+        whole[name] = max(sum(stated), tokens_of(counts, name) or 0)
+    return whole
 
 
 def _beside(usage: Usage, answer: Json, counts: Json, read: str, wrote: str) -> Usage:
@@ -179,7 +205,7 @@ def _tool_calls(answer: Json, counts: Json) -> tuple[tuple[str, int], ...]:
         name, _, is_call = str(item.get("type")).rpartition("_")
         if is_call == "call" and name not in CLIENT_TOOLS:
             calls[tool_name(name)] = calls.get(tool_name(name), 0) + 1
-    return tuple((name, count) for name, count in calls.items() if count)
+    return tuple((name, count) for name, count in calls.items() if count)[:MOST_TOOLS]
 
 
 def _details(counts: Json, name: str) -> Json:
@@ -193,9 +219,13 @@ def _name(counts: Json, *names: str) -> str:
 
 
 def _cache(counts: Json, read: str) -> tuple[int, int]:
-    """The input tokens that were read from a cache, and written to one."""
+    """The input tokens that were read from a cache, and written to one.
+
+    Some providers state those that were read beside their other counts (Moonshot, DeepSeek).
+    """
     details = _details(counts, read)
-    cached = tokens_of(details, "cached_tokens"), tokens_of(counts, "cache_read_input_tokens")
+    beside = ("cache_read_input_tokens", "cached_tokens", "prompt_cache_hit_tokens")
+    cached = tokens_of(details, "cached_tokens"), *(tokens_of(counts, name) for name in beside)
     names = ("cache_write_tokens", "cache_creation_tokens")
     stored = *(tokens_of(details, name) for name in names), tokens_of(counts, "cache_creation_input_tokens")
     made = mapping(counts.get("cache_creation"))

@@ -75,7 +75,9 @@ class Turn:
     earlier answers or tool results and so belongs to a conversation. `needs` are abilities that the
     specialist must have; `previous` is the id of an earlier response, known only to the specialist that wrote
     it. `max_output` limits the tokens of each of the `answers` that are asked for, `thinking` those of
-    reasoning, which may be more. `media` counts images, sounds and files. `background`: whether the
+    reasoning, which may be more. `media` counts images, sounds and files, `carried` the characters of their
+    data and addresses. `predicted` are the bytes of a stated prediction of the answer, which is billed like
+    an answer where it is wrong. `background`: whether the
     answer is to be written after the reply to the request. `loops`: whether it brings the results of tool
     calls and nothing after them. `locked`: whether it has reasoning that only the provider that signed or
     encrypted it can read, or items that lie there. `demand`: what it asks for beside plain tokens.
@@ -101,6 +103,8 @@ class Turn:
     locked: bool
     demand: Demand = PLAIN
     thinking: int = 0
+    carried: int = 0
+    predicted: int = 0
 
 
 @dataclass(frozen=True)
@@ -243,7 +247,8 @@ def turn_of(body: Json, texts: Spoken, *, wants_usage: bool = True) -> Turn:
     members are passed on, and only the provider knows which of them it heeds. Raises `UsageError` for a
     model, flag, limit or number of the wrong kind.
     """
-    media = [PARTS[kind] for kind in kinds_in(texts.items) if kind in PARTS]
+    parts = [part for part in parts_in(texts.items) if string(part.get("type")) in PARTS]
+    media = [PARTS[str(part["type"])] for part in parts]
     asked = {
         "tools": bool(body.get("tools") or body.get("functions")),
         "json_schema": mapping(texts.shape).get("type") == "json_schema",
@@ -270,6 +275,8 @@ def turn_of(body: Json, texts: Spoken, *, wants_usage: bool = True) -> Turn:
         locked=any(locked(item) for item in texts.items),
         demand=demand_of(body),
         thinking=_thinking(body),
+        carried=sum(map(_data_of, parts)),
+        predicted=_bytes_of(body.get("prediction")),
     )
 
 
@@ -314,11 +321,44 @@ def messages_of(body: Json) -> list[Json]:
     return list(objects(messages))
 
 
+def parts_in(items: list[Json]) -> list[Json]:
+    """All content parts, also those in the results of tools."""
+    parts = [part for item in items for part in (*objects(item.get("content")), *_output_of(item))]
+    return parts + [inner for part in parts for inner in objects(part.get("content"))]
+
+
 def kinds_in(items: list[Json]) -> list[str | None]:
     """The types of all content parts, also of those in the results of tools; None where there is no type."""
-    parts = [part for item in items for part in (*objects(item.get("content")), *_output_of(item))]
-    parts += [inner for part in parts for inner in objects(part.get("content"))]
-    return [string(part.get("type")) for part in parts]
+    return [string(part.get("type")) for part in parts_in(items)]
+
+
+DATA = ("image_url", "image", "source", "input_audio", "file", "file_data")
+"""Members of an image, a sound or a file that hold its data or its address."""
+
+
+def _data_of(part: Json) -> int:
+    """The characters of the data or the address of an image, a sound or a file.
+
+    >>> _data_of({"type": "image_url", "image_url": {"url": "http://a/b.png"}, "text": "not counted"})
+    14
+    """
+    held = [part[member] for member in DATA if member in part]
+    texts = [text for value in held for text in (value, *mapping(value).values()) if isinstance(text, str)]
+    return max(map(len, texts), default=0)
+
+
+def _bytes_of(value: object) -> int:
+    """The bytes of all texts in a JSON value, without recursion."""
+    waiting, size = [value], 0
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str):
+            size += len(part.encode())
+        elif isinstance(part, list):
+            waiting += part
+        else:
+            waiting += mapping(part).values()
+    return size
 
 
 def _output_of(item: Json) -> list[Json]:

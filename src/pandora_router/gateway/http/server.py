@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import gc
 import logging
-import math
 import multiprocessing
 import os
 import signal
@@ -25,7 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -35,9 +33,7 @@ from pandora_router.gateway.http import chores as periodic
 from pandora_router.gateway.http.app import Gateway
 from pandora_router.gateway.http.learner import keep_learning
 from pandora_router.gateway.http.telemetry import Traces, log_as_json
-from pandora_router.learn.pace import Traffic
-from pandora_router.store import budgets, maintenance, versions
-from pandora_router.store.money import dollars, period_bounds
+from pandora_router.store import maintenance, versions
 from pandora_router.store.versions import Lineup
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Address, run_event_loop, url_of
@@ -55,10 +51,6 @@ LOOK_EVERY = 2.0
 """Seconds between two checks of the files of a site."""
 LONGEST_PAUSE = 30.0
 """Most seconds before a worker that ended before it was ready is started again."""
-PACE_EVERY = 10.0
-"""Seconds between two computations of the worth at which a budget lasts."""
-NOTABLE = 0.2
-"""Change of the logarithm of the worth of a right answer from which on it is logged."""
 
 
 class SitePlan(Protocol):
@@ -279,7 +271,7 @@ async def _worker(
         asyncio.ensure_future(periodic.recovering(store, worker)),
         asyncio.ensure_future(periodic.retaining(gateway)),
         asyncio.ensure_future(keep_learning(gateway)),
-        asyncio.ensure_future(_pacing(gateway)),
+        asyncio.ensure_future(periodic.pacing(gateway)),
         asyncio.ensure_future(_announcing(server, ready)),
     ]
     try:
@@ -336,34 +328,3 @@ async def _reloading(
             if isinstance(error, UpstreamError):
                 continue
         known, lineup = now, stands
-
-
-async def _pacing(gateway: Gateway) -> None:
-    """Keep the worth of a right answer at which the budget of the goal lasts."""
-    while True:
-        with contextlib.suppress(PandoraError):
-            await keep_pace(gateway, time.time())
-            await gateway.site.refresh_lessons(gateway.store, time.time())
-        await asyncio.sleep(PACE_EVERY)
-
-
-async def keep_pace(gateway: Gateway, now: float) -> None:
-    """Serve the worth at which the budget of the goal lasts (`learn.pace`); nothing without such a goal.
-
-    All workers and hosts read the same sums, so they come to nearly the same worth.
-    """
-    for name, paced in gateway.site.paced_routers.items():
-        _, until = period_bounds(paced.budget.period, now)
-        read = functools.partial(budgets.traffic, budget=paced.budget, now=now)
-        cost, requests, recent, seconds = await gateway.store.run(read)
-        seen = Traffic(dollars(cost), requests, recent, seconds)
-        pace = paced.pace.after(seen, until - now)
-        expected = pace.expected_end(seen, until - now)
-        note = functools.partial(budgets.note_pace, budget=paced.budget, worth=pace.worth, expected=expected)
-        await gateway.store.run(functools.partial(note, now=now))
-        if abs(math.log(pace.worth / paced.pace.worth)) > NOTABLE:
-            spent = f"${dollars(cost):.2f} of ${pace.budget:.2f} spent this {paced.budget.period}"
-            worth = f"a right answer is worth ${pace.worth:.3g} from now on"
-            logger.warning("%s, for %s: %s", worth, paced.budget, spent)
-        if gateway.site.paced_routers.get(name) is paced:  # no other site was installed meanwhile
-            gateway.site = gateway.site.at_pace(name, replace(paced, pace=pace))

@@ -274,10 +274,13 @@ class Backend:
         """The most that a call of `size` bytes costs that writes `output` tokens or fewer, in nanodollars.
 
         What a tool of the provider brings is read too: up to the whole window, once for each of its calls. So
-        is input that lies at the provider.
+        is input that lies at the provider. A summary that the provider may write before reads all of it once
+        more.
         """
         if demand.tools or demand.away:
             size = (1 + demand.calls) * max(size, self.context or 0)
+        if demand.compacts:
+            size, output = 2 * size, output + self.max_output
         return nanodollars(self.prices.most(size, output, demand=demand))
 
     def cost(self, usage: Usage) -> int:

@@ -31,6 +31,8 @@ from pandora_router.wires.wire import COPIES, LATER, TOKEN_LIMITS, Turn, Wire
 logger = logging.getLogger("pandora_router.gateway")
 POSSIBLE = 10**7
 """Tokens above which no provider is believed to have read or written them in one call."""
+POSSIBLE_CALLS = 1000
+"""Calls of one tool above which no provider is believed to have made them in one call of a model."""
 OWN_TOOLS = (None, "function", "custom")
 """Types of tools that the client runs."""
 OTHER_MODELS = ("models", "fallbacks")
@@ -64,8 +66,9 @@ def stated_input(wire: Wire, body: Json, turn: Turn) -> bool:
 
 
 def possible(usage: Usage) -> bool:
-    """Whether a call can have had so many tokens, whatever was asked for."""
-    return max(usage.read, usage.output) <= POSSIBLE
+    """Whether a call can have had so many tokens and calls of tools, whatever was asked for."""
+    calls = max((count for _, count in usage.tools), default=0)
+    return max(usage.read, usage.output) <= POSSIBLE and calls <= POSSIBLE_CALLS
 
 
 @dataclass(frozen=True)
@@ -113,9 +116,18 @@ class Quote:
         """What is charged for these counts, in nanodollars; with the counts and the reason to be recorded.
 
         An estimate never exceeds what was reserved, nor does a claim that cannot be true: then the bound is
-        charged, the counts are cut to it, and a claim is reported in the log and in the reason.
+        charged, the counts are cut to it, and a claim is reported in the log and in the reason. More calls of
+        a tool than the request allows are not charged either.
         """
         bound = self.bound
+        if (allowed := self._allowed_calls(usage.tools)) != usage.tools:
+            claim = ", ".join(f"{count:,} calls of {name}" for name, count in usage.tools[:5])
+            logger.warning(
+                "%s claims %s, more than the request allows (decision %s)",
+                *(self.backend.name, claim, decision),
+            )
+            usage = replace(usage, tools=allowed)
+            reason = f"{reason} more calls were claimed than the request allows: {claim}".strip()
         if possible(usage):
             cost = self.backend.cost(usage)
             if cost <= bound or (usage.complete and not self.bounded):
@@ -137,6 +149,11 @@ class Quote:
             *(self.backend.name, claim, self.size, self.most, decision),
         )
         return bound, cut, f"{reason} more was claimed than the request allows: {claim}".strip()
+
+    def _allowed_calls(self, calls: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+        """The calls of tools, cut to what the request allows; at most `POSSIBLE_CALLS` without a limit."""
+        limits = dict(self.demand.tools)
+        return tuple((name, min(count, limits.get(name) or POSSIBLE_CALLS)) for name, count in calls)
 
     def learn(
         self, usage: Usage, seconds: float | None, now: float, first_token: float | None, events: int
@@ -245,13 +262,14 @@ def most_output(backend: Backend, wire: Wire, turn: Turn) -> int:
 
     Its own limit counts. A limit of reasoning counts if it is larger, or beside that of the specialist. With
     a member that is not part of the wire, which may be a limit under another name, at least as many are
-    counted as for a request without a limit.
+    counted as for a request without a limit. The tokens of a prediction, one for each byte at most, come on
+    top: those that are wrong are billed as well.
     """
     limit = turn.max_output
     if limit is None:
-        return turn.answers * (backend.max_output + turn.thinking)
+        return turn.answers * (backend.max_output + turn.thinking + turn.predicted)
     unknown = 0 if turn.parameters <= wire.members | ABOUT_PRICES else backend.max_output
-    return turn.answers * max(limit, turn.thinking, unknown)
+    return turn.answers * (max(limit, turn.thinking, unknown) + turn.predicted)
 
 
 def unpriced(backend: Backend, demand: Demand) -> str | None:

@@ -187,11 +187,12 @@ async def hold(
         )
     standing = await auctioneer.standing(store)
     bidders = {bidder.name for bidder in standing.bidders if _takes_part(bidder, site)}
+    invited = bidders & set(request.offered)
     endpoints = [name for name in request.offered if name not in bidders]
     default = site.settings.default
     if endpoints and default not in endpoints:
         default = endpoints[0]
-    spoken = request.wire.conversation(request.parsed)
+    spoken = request.wire.conversation(request.parsed) if invited else ()  # else it may be too long to send
     messages = tuple(OfferMessage(role=role, content=text) for role, text in spoken)
     terms = Terms(request.id, auctioneer.rules.mechanism, asked(request.turn), messages)
     router = None if profile is None else profile.router
@@ -204,7 +205,7 @@ async def hold(
         auction = await auctioneer.open(
             *(store, terms, endpoints, beliefs, default, ask),
             kind=request.kind,
-            bidders=bidders & set(request.offered),
+            bidders=invited,
         )
     except UpstreamError as error:
         return fallback(site.settings, request.offered, str(error)), None

@@ -32,8 +32,8 @@ SAID = ("allow", "deny", "kind", "max-fee", "router", "session")
 """Names that a request may use after the prefix `OURS`."""
 MEDIUM = 2**14
 """Bytes counted for an image, a sound or a file: no provider is known to make more tokens of one."""
-_BASE64 = re.compile(rb"(?<![A-Za-z0-9+/=_\\-])[A-Za-z0-9+/=_\\-]{4096,}")
-"""A run of base64 text, from its first character: a search never reads the same run twice."""
+INSTRUCTED = 2**10
+"""Bytes counted for what providers add to a request with tools: instructions of some hundred tokens."""
 
 
 @dataclass(frozen=True)
@@ -136,12 +136,11 @@ def exclusions(
 def size_of(body: bytes, turn: Turn) -> int:
     """The length of a request in bytes that can become tokens; an image, sound or file counts `MEDIUM` bytes.
 
-    Base64 text is many times longer than the tokens of its content, and an address is shorter.
+    The data of a medium is many times longer than its tokens, and its address is shorter; all other text
+    counts. Where there are tools, providers add instructions of their own, which count `INSTRUCTED` bytes.
     """
-    if not turn.media:
-        return len(body)
-    runs = [len(run) for run in _BASE64.findall(body)]
-    return len(body) - sum(runs) + max(len(runs), turn.media) * MEDIUM
+    instructed = INSTRUCTED if "tools" in turn.needs else 0
+    return len(body) - min(turn.carried, len(body)) + turn.media * MEDIUM + instructed
 
 
 def unaffordable(costs: Mapping[str, int], left: int) -> dict[str, str]:

@@ -278,18 +278,18 @@ class Exchange:
             await (self.ledger.revise(self._row(), fresh, worst) if first else self.ledger.add(fresh, worst))
             return
         worst = 0 if not self.ledger.counted else self.calls.worst_in(self.chosen.ranked)
-        refused = await self._begin([attempt], worst)
+        refused = await self._begin([attempt], worst, self.calls.worst_case(attempt.backend.name))
         if refused is not None:
             self.attempts.clear()
             raise refusal(refused)
 
-    async def _begin(self, attempts: Sequence[RunningAttempt], worst: int) -> Refusal | None:
-        kept = self.site.settings.bodies
-        bought = nanodollars(self.chosen.estimates)
+    async def _begin(self, attempts: Sequence[RunningAttempt], worst: int, least: int = 0) -> Refusal | None:
+        kept, bought = self.site.settings.bodies, nanodollars(self.chosen.estimates)
         return await self.ledger.begin(
             self._row(),
             attempts,
             worst,
+            least=least,
             own=0 if self.chosen.outside else bought,
             judged=bought if self.chosen.outside else 0,
             prompt=choice.asked(self.asked) if kept else None,

@@ -81,6 +81,7 @@ class Ledger:
         attempts: Sequence[RunningAttempt],
         worst: int,
         *,
+        least: int = 0,
         own: int = 0,
         judged: int = 0,
         prompt: str | None = None,
@@ -88,7 +89,9 @@ class Ledger:
     ) -> Refusal | None:
         """Reserve `worst` and write the decision with its attempts; returns None, or why it was refused.
 
-        `own` is the cost of estimates by this process, `judged` of estimates from outside.
+        `least`, if given, is reserved where a budget does not leave `worst`: it is enough for these attempts,
+        and `add` asks again for more. `own` is the cost of estimates by this process, `judged` of estimates
+        from outside.
         """
         key, rows, estimates = self.key, [attempt.row for attempt in attempts], new_id()
 
@@ -109,6 +112,10 @@ class Ledger:
         refused = await self._stored(write, takes=True)
         self.admitted = self.admitted or refused is None or refused.reason != "rate"
         self.opened = refused is None
+        if refused is not None and refused.reason == "budget" and 0 < least < worst:
+            return await self.begin(
+                decision, attempts, least, own=own, judged=judged, prompt=prompt, request=request
+            )
         return refused
 
     async def add(self, attempts: Sequence[RunningAttempt], worst: int = 0) -> None:

@@ -69,6 +69,8 @@ async def passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], rec
         return await _called(backend, path, *sent)
     written = backend.max_output if path == COMPACT else 0
     demand = demand_of(parsed)
+    if path == EMBEDDINGS and not _is_text(parsed.get("input")):
+        demand = replace(demand, away=True)
     if limited(key, site.budgets(backend.name)):
         refuse_later(parsed, 0)
         if (why := unpriced(backend, demand)) is not None:
@@ -86,8 +88,8 @@ async def passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], rec
         paid.end("cancelled", paid.estimate)
         raise
     if reply.status < 400:
-        charge = _compacted if path == COMPACT else _charged
-        usage, wrong = charge(reply.body, backend, len(body))
+        told = reply.body, backend, len(body)
+        usage, wrong = _compacted(*told) if path == COMPACT else _charged(*told, demand)
         paid.end("ok", backend.cost(usage), wrong, usage=usage)
     else:
         paid.end("error", 0, f"status {reply.status}")
@@ -224,18 +226,28 @@ def reply_usage(reply: bytes) -> Mapping[str, Any]:
     return {}
 
 
-def _charged(reply: bytes, backend: Backend, size: int) -> tuple[Usage, str]:
+def _is_text(given: object) -> bool:
+    """Whether the input of embeddings is text or tokens alone, so that its bytes limit its tokens."""
+    items = given if isinstance(given, list) else [given]
+    return all(
+        isinstance(item, str | int)
+        or (isinstance(item, list) and all(isinstance(token, int) for token in item))
+        for item in items
+    )
+
+
+def _charged(reply: bytes, backend: Backend, size: int, demand: Demand) -> tuple[Usage, str]:
     """The token count of a reply, and what is wrong with it.
 
-    Without a count that is understood it is estimated. One that is not possible (more tokens than bytes) is
-    cut to the bound of the request.
+    Without a count that is understood it is estimated. One that is not possible (more tokens than bytes, of
+    text) is cut to the bound of the request.
     """
     counts = reply_usage(reply)
     stated = (tokens_of(counts, name) for name in ("prompt_tokens", "input_tokens", "total_tokens"))
     tokens = next((count for count in stated if count is not None), None)
     if tokens is None:
         return backend.estimate(size, 0), ""
-    if tokens <= size + MARKERS:
+    if tokens <= size + MARKERS or (demand.away and possible(Usage(tokens))):
         return Usage(tokens), ""
     logger.warning("%s claims %d tokens for a request of %d bytes", backend.name, tokens, size)
     return Usage(size + MARKERS, complete=False), f"more was claimed than is possible: {tokens:,} tokens"
