@@ -27,6 +27,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import beta
 from tools.pages import put
 
 from benchmarks.budget_streams import FIXED, OURS, PACER, PARETO, SHAPES, WAYS, Spent, Stream, month, rivals
@@ -245,7 +246,14 @@ def splits(names: Sequence[str], seeds: Sequence[int], cache: Path) -> str:
         "by more than 2 se",
         "worst, 1e-3 (se)",
     ]
-    return grid(head, rows)
+    made = [split for split in every if split.sure]
+    below = sum(split.over < 0.0 for split in made)
+    low = beta.ppf(0.025, below, len(made) - below + 1) if below else 0.0
+    high = beta.ppf(0.975, below + 1, len(made) - below) if below < len(made) else 1.0
+    return (
+        f"{below} of {len(made)} promises fell short on fresh prompts; with 95 % confidence it is between "
+        f"{low:.1%} and {high:.1%} of such promises.\n\n{grid(head, rows)}"
+    )
 
 
 def _splits_row(name: str, found: Sequence[Split]) -> list[str]:

@@ -8,17 +8,21 @@ prompts. Each prompt counts with its mean over seeds, so that more seeds do not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as parquet
 
+from pandora_router.calibrate import FittedSignal
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import search
 from pandora_router.data import Free, FromColumn, Table, carve
 from pandora_router.data.importers import read_folder
+from pandora_router.estimators.estimator import unseen
+from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.report.tables import grid
 from pandora_router.router import Router, SetRecipe
 from pandora_router.router.revalue import weighed
@@ -51,6 +55,9 @@ ROBUSTNESS: Mapping[str, float] = {  # RouterArena, part of the paraphrases that
     "CARROT": 89.1,
     "Weave": 100.0,
 }
+HALVINGS = 10  # of the interval of prices in which a ceiling is met
+KNN = (40,)  # nearest prompts of RouterBench's rule
+HELD = (0.02, 0.05)  # leads over the best single below which it stays
 DRAWS = 200  # resamples of prompts behind the standard error of an area
 
 
@@ -93,7 +100,7 @@ def markdown(root: Path, seeds: Sequence[int], say: Progress) -> str:
         fits.append(Fit.of(table, seed))
     parts += [_routerdc(fits), _robustness(fits, root / "routerarena_part")]
     say("ParetoBandit", len(seeds), len(seeds) + 2)
-    parts.append(_paretobandit(root / "paretobandit", seeds))
+    parts += [_paretobandit(root / "paretobandit", seeds), _fourth(root / "paretobandit", seeds)]
     say("RouterBench", len(seeds) + 1, len(seeds) + 2)
     return "\n".join([*parts, _routerbench(root / "routerbench_part", seeds), MISSING])
 
@@ -131,28 +138,96 @@ def _routerdc(fits: Sequence[Fit]) -> str:
     lines = []
     for name in list(ways)[:2]:
         gap = right[name] - never
-        gaps = [f"{TASKS[task]} {_percent(gap[mask], '+')}" for task, mask in where.items()]
+        changes = [f"{TASKS[task]} {_percent(gap[mask], '+')}" for task, mask in where.items()]
         mean, error = _over_tasks(gap, where)
-        lines.append(f"- {name}: {', '.join(gaps)}; mean {mean:+.2f} ({error:.2f}).")
+        lines.append(f"- {name}: {', '.join(changes)}; mean {mean:+.2f} ({error:.2f}).")
+    ours = right["ours"]
+    theirs = dict(zip(where, ROUTERDC["RouterDC, published"], strict=True))
+    gaps = [
+        (TASKS[task], 100 * float(ours[mask].mean()) - theirs[task], 100 * _error(ours[mask]))
+        for task, mask in where.items()
+    ]
+    mean, error = _over_tasks(ours, where)
+    verdict = standing([*gaps, ("the mean of four", mean - float(np.mean([*theirs.values()])), error)])
     head = ["router", *TASKS.values(), "mean of four", "estimates bought"]
     counts = ", ".join(f"{int(mask.sum())} of {TASKS[task]}" for task, mask in where.items())
-    return DC.format(table=grid(head, rows), lines="\n".join(lines), counts=counts)
+    return DC.format(table=grid(head, rows), lines="\n".join(lines), counts=counts, verdict=verdict)
+
+
+def standing(gaps: Sequence[tuple[str, float, float]]) -> str:
+    """Where a gap is above its standard error, within it, and below it, in words.
+
+    >>> standing([("A", 2.0, 1.0), ("B", 0.5, 1.0), ("C", 3.0, 1.0)])
+    'ahead by more than one standard error at A, C; within one at B; behind by more than one nowhere'
+    """
+    ahead = [label for label, gap, error in gaps if gap > error]
+    behind = [label for label, gap, error in gaps if gap < -error]
+    level = [label for label, *_ in gaps if label not in (*ahead, *behind)]
+    first, second, third = (f"at {', '.join(part)}" if part else "nowhere" for part in (ahead, level, behind))
+    return (
+        f"ahead by more than one standard error {first}; within one {second}; behind by more than one {third}"
+    )
 
 
 def _robustness(fits: Sequence[Fit], place: Path) -> str:
-    """The part of RouterArena's paraphrases that go to the specialist of the original prompt."""
+    """The part of RouterArena's paraphrases that go to the specialist of the original prompt.
+
+    Beside ours stand rules on the same pool, the same known prompts and the same vectors, with the part of
+    RouterDC's test prompts that each has right: a rule that ignores the prompt has no changes.
+    """
     columns = parquet.read_table(place / "prompts.parquet", columns=["prompt", "paraphrase"]).to_pydict()
     pairs = [pair for pair in zip(columns["prompt"], columns["paraphrase"], strict=True) if pair[1]]
     texts = [text for pair in pairs for text in pair]
-    rows = [[name, f"{part:.1f}", "published; its own pool"] for name, part in ROBUSTNESS.items()]
-    for name, policy in (("ours", None), ("ours, nothing bought", Never())):
-        same = []
-        for fit in fits:
-            router = fit.router if policy is None else fit.router.with_policy(policy)
-            chosen = [decision.specialist for decision in router.route_batch(texts)]
-            same.append([first == second for first, second in zip(chosen[::2], chosen[1::2], strict=True)])
-        rows.append([name, _percent(np.mean(same, axis=0)), "the seven models of RouterDC"])
-    return ARENA.format(pairs=len(pairs), table=grid(["router", "same specialist, %", "pool"], rows))
+    rows = [[name, f"{part:.1f}", "", "published; its own pool"] for name, part in ROBUSTNESS.items()]
+    made: dict[str, list[tuple[Vector, Vector]]] = {}
+    for fit in fits:
+        ways: dict[str, Callable[[], tuple[Positions, Positions]]] = {
+            "ours": partial(_ours, fit, texts, fit.router),
+            "ours, nothing bought": partial(_ours, fit, texts, fit.router.with_policy(Never())),
+            **{f"nearest {k} prompts, RouterBench's rule": partial(_nearest, fit, texts, k) for k in KNN},
+            **{
+                f"ours, nothing bought, held within {lead:g}": partial(_held, fit, texts, lead)
+                for lead in HELD
+            },
+        }
+        for name, way in ways.items():
+            chosen, on_test = way()
+            same = (chosen[::2] == chosen[1::2]) * 1.0
+            made.setdefault(name, []).append((same, _taken(fit.test.score, on_test)))
+    for name, runs in made.items():
+        same, right = (_percent(np.mean(part, axis=0)) for part in zip(*runs, strict=True))
+        rows.append([name, same, right, "the seven models of RouterDC"])
+    head = ["router", "same specialist, %", "right on RouterDC's test prompts, %", "pool"]
+    return ARENA.format(pairs=len(pairs), table=grid(head, rows), leads=" or ".join(f"{x:g}" for x in HELD))
+
+
+def _ours(fit: Fit, texts: Sequence[str], router: Router) -> tuple[Positions, Positions]:
+    """The specialist that a router chooses for each text, and for each test prompt."""
+    number = {name: j for j, name in enumerate(router.specialists)}
+    chosen = np.array([number[one.specialist] for one in router.route_batch(texts)])
+    return chosen, fit.choice(router.policy)[0]
+
+
+def _nearest(fit: Fit, texts: Sequence[str], k: int) -> tuple[Positions, Positions]:
+    """The specialist of the highest mean score over the k nearest known prompts."""
+    assert isinstance(fit.router.cheap, Neighbours)
+    rule = replace(fit.router.cheap, k=k)
+    return rule.predict(texts).argmax(axis=1), rule.predict(fit.test.prompts).argmax(axis=1)
+
+
+def _held(fit: Fit, texts: Sequence[str], lead: float) -> tuple[Positions, Positions]:
+    """The single best on calibration prompts, unless another one is believed to lead by more than `lead`."""
+    best = int(fit.calibration.reward.mean(axis=0).argmax())
+    signal = fit.router.signal
+    assert isinstance(signal, FittedSignal)
+
+    def chosen(cheap: Matrix) -> Positions:
+        believed = signal.believed(cheap)
+        other = believed.argmax(axis=1)
+        ahead = believed[np.arange(len(other)), other] - believed[:, best]
+        return np.where(ahead > lead, other, best)
+
+    return chosen(unseen(fit.router.cheap, texts)), chosen(fit.readings.cheap)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,14 +249,33 @@ class Priced:
         router = weighed(self.fit.router.with_policy(Never()), price)
         return search(router.policy, router.signal, readings, router.costs).choice
 
-    def price_for(self, ceiling: float) -> float:
-        """The lowest price at which calibration prompts cost at most `ceiling` dollars on average."""
-        prices = [0.0, *np.geomspace(0.1, 1e6, 141).tolist()]
-        for price in prices:
-            spent = _taken(self.known_fee, self.choose(self.fit.calibration, price))
-            if np.nanmean(spent) <= ceiling:
-                return price
-        return prices[-1]
+    def price_for(self, ceiling: float, readings: Readings | None = None, fee: Matrix | None = None) -> float:
+        """The lowest price at which prompts cost at most `ceiling` dollars on average.
+
+        `readings`, and `fee` (N, M) in dollars: of these prompts; by default calibration prompts.
+        """
+        prompts = self.fit.calibration if readings is None else readings
+        paid = self.known_fee if fee is None else fee
+        return lowest_price(
+            lambda price: float(np.nanmean(_taken(paid, self.choose(prompts, price)))), ceiling
+        )
+
+
+def lowest_price(cost: Callable[[float], float], ceiling: float) -> float:
+    """The lowest price of a dollar at which `cost(price)` is at most `ceiling`; the highest if none is.
+
+    `cost` falls with the price. The first price of a grid that is high enough is refined by halving.
+
+    >>> round(lowest_price(lambda price: 1.0 / (1.0 + price), 0.25), 2)
+    3.0
+    """
+    prices = [0.0, *np.geomspace(0.1, 1e6, 141).tolist()]
+    at = next((i for i, price in enumerate(prices) if cost(price) <= ceiling), len(prices) - 1)
+    low, high = prices[max(at - 1, 0)], prices[at]
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if cost(middle) <= ceiling else (middle, high)
+    return high
 
 
 def _stream(place: Path, which: Sequence[str] | None = None) -> Table:
@@ -196,30 +290,72 @@ def _paretobandit(place: Path, seeds: Sequence[int]) -> str:
     table = _stream(place, STREAM)
     known, runs = table.in_split("train"), [Priced.of(table, seed) for seed in seeds]
     test = runs[0].fit.test
-    rows = []
+    rows: list[list[str]] = []
+    beside: dict[str, list[tuple[str, float, float]]] = {"published": [], "mix": []}
     for ceiling, published in PARETOBANDIT.items():
-        chosen = [run.choose(run.fit.readings, run.price_for(ceiling)) for run in runs]
-        score = np.mean([_taken(test.score, choice) for choice in chosen], axis=0)
-        spent = float(np.mean([_taken(test.fee, choice).mean() for choice in chosen]))
-        mix = _mix(known, ceiling)
-        level = float((test.score @ mix).mean())
-        ours = f"{score.mean():.4f} ({_error(score):.4f})"
-        gaps = f"{1e3 * (score.mean() - published):+.1f}", _thousandths(score - test.score @ mix)
-        rows.append(
-            [f"{ceiling:.1e}", f"{published:.4f}", f"{level:.4f}", ours, *gaps, f"{spent / ceiling:.2f}"]
-        )
+        ahead = [run.choose(run.fit.readings, run.price_for(ceiling)) for run in runs]
+        exact = [
+            run.choose(run.fit.readings, run.price_for(ceiling, run.fit.readings, test.fee)) for run in runs
+        ]
+        score, level = (np.mean([_taken(test.score, one) for one in made], axis=0) for made in (ahead, exact))
+        spent = float(np.mean([_taken(test.fee, one).mean() for one in ahead]))
+        mix = test.score @ _mix(known.score.mean(axis=0), test.fee.mean(axis=0), ceiling)
+        label, gap = f"{ceiling:.1e}", float(level.mean()) - published
+        ours = [f"{one.mean():.4f} ({_error(one):.4f})" for one in (score, level)]
+        rows.append([label, f"{published:.4f}", f"{mix.mean():.4f}", ours[0], f"{spent / ceiling:.2f}"])
+        rows[-1] += [ours[1], f"{1e3 * gap:+.1f}", _thousandths(level - mix)]
+        beside["published"].append((label, gap, _error(level)))
+        beside["mix"].append((label, float((level - mix).mean()), _error(level - mix)))
     head = ["ceiling, $ a request", "ParetoBandit, published", "mix of two", "ours, nothing bought"]
-    head += ["over published, 1e-3", "over the mix, 1e-3", "spent / ceiling"]
+    head += ["spent / ceiling", "ours at the ceiling", "over published, 1e-3", "over the mix, 1e-3"]
     singles = ", ".join(
         f"{n} {x:.3f}" for n, x in zip(test.specialists, test.score.mean(axis=0), strict=True)
     )
     oracle = f"{test.score.max(axis=1).mean():.3f}"
-    return PARETO.format(prompts=len(test), table=grid(head, rows), singles=singles, oracle=oracle)
+    said = {name: standing(gaps) for name, gaps in beside.items()}
+    return PARETO.format(prompts=len(test), table=grid(head, rows), singles=singles, oracle=oracle, **said)
 
 
-def _mix(known: Table, ceiling: float) -> Vector:
-    """The mixture (M,) of at most two specialists of highest mean score at this mean fee on known prompts."""
-    score, fee = known.score.mean(axis=0), known.fee.mean(axis=0)
+def _fourth(place: Path, seeds: Sequence[int]) -> str:
+    """What a fourth model adds under each ceiling: routers fitted with and without it on the same prompts."""
+    whole = _stream(place)
+    new = next(name for name in whole.specialists if name not in STREAM)
+    fitted = {
+        width: [Priced.of(table, seed) for seed in seeds]
+        for width, table in ((4, whole), (3, whole.only(STREAM)))
+    }
+    known, rows = whole.in_split("train"), []
+    gaps: dict[str, list[tuple[str, float, float]]] = {"three": [], "mix": []}
+    for ceiling in PARETOBANDIT:
+        score, asked = {}, 0.0
+        for width, runs in fitted.items():
+            tests = [run.fit.test for run in runs]
+            chosen = [
+                run.choose(run.fit.readings, run.price_for(ceiling, run.fit.readings, test.fee))
+                for run, test in zip(runs, tests, strict=True)
+            ]
+            right = [_taken(test.score, one) for test, one in zip(tests, chosen, strict=True)]
+            score[width] = np.mean(right, axis=0)
+            if width == 4:
+                asked = float(np.mean([one == whole.specialists.index(new) for one in chosen]))
+        test = fitted[4][0].fit.test
+        mix = test.score @ _mix(known.score.mean(axis=0), test.fee.mean(axis=0), ceiling)
+        label, more, over = f"{ceiling:.1e}", score[4] - score[3], score[4] - mix
+        levels = f"{score[3].mean():.4f}", f"{score[4].mean():.4f}"
+        rows.append([label, *levels, f"{asked:.0%}", _thousandths(more), _thousandths(over)])
+        gaps["three"].append((label, float(more.mean()), _error(more)))
+        gaps["mix"].append((label, float(over.mean()), _error(over)))
+    head = ["ceiling, $ a request", "three models", "four models", f"{new} answers"]
+    head += ["four over three, 1e-3", "over the mix of two of four, 1e-3"]
+    said = {name: standing(each) for name, each in gaps.items()}
+    return FOURTH.format(prompts=len(fitted[4][0].fit.test), new=new, table=grid(head, rows), **said)
+
+
+def _mix(score: Vector, fee: Vector, ceiling: float) -> Vector:
+    """The mixture (M,) of at most two specialists of the highest mean score with a mean fee up to a ceiling.
+
+    That of the cheapest specialist alone where even it costs more.
+    """
     one = np.eye(len(fee))
     mixtures = [one[fee.argmin()], *one[fee <= ceiling]]
     for i, j in np.argwhere((fee[:, None] > ceiling) & (fee <= ceiling)).tolist():
@@ -322,6 +458,8 @@ the published rows too.
 
 {table}
 
+Ours against RouterDC: {verdict}.
+
 What buying changes against buying nothing, in points:
 
 {lines}
@@ -329,7 +467,9 @@ What buying changes against buying nothing, in points:
 ARENA = """## RouterArena: the same question in other words
 
 {pairs} prompts of RouterArena with a paraphrase. Every published row has a pool of its own, and a router that
-always takes the same model has 100, so the column orders nothing by itself.
+always takes the same model has 100, so the column orders nothing by itself. The rows below the published ones
+share a pool, the known prompts and the vectors. "Held within" takes the single best model unless another one
+is believed to be better by more than {leads}. It shows what fewer changes cost, and is not in the product.
 
 {table}
 """
@@ -337,12 +477,31 @@ PARETO = """## ParetoBandit: the best mean reward under a ceiling of dollars
 
 {prompts} test prompts, three models. Ours is fitted on the source's validation part (its training part could
 not be had) and does not learn on the stream. The price of a dollar is the lowest at which calibration prompts
-stay under the ceiling, so test prompts may cost a little more. The mix of two draws one of two models at
-random, in the best proportion that training prompts allow.
+stay under the ceiling, so test prompts may cost a little more or less. "Ours at the ceiling" has the price at
+which the test prompts themselves stay under it, as a price that follows a stream would find it; the last two
+columns compare that one. The mix of two draws one of two models at random: that of the highest score on known
+prompts, in the proportion that meets the ceiling on test prompts.
 
 {table}
 
+Against the published row: {published}.
+
+Against the mix of two: {mix}.
+
 Single models on the test prompts: {singles}; oracle {oracle}.
+"""
+FOURTH = """### A fourth model
+
+{new} joins the three. Routers are fitted with and without its scores, on the same prompts: those
+that all four answered, of which {prompts} are test prompts. Both have the price at which test prompts stay
+under the ceiling. No published number is for these prompts. What a router learns of a model without scores is
+in [add-a-specialist.md](add-a-specialist.md).
+
+{table}
+
+Four against three: {three}.
+
+Four against the mix of two of them: {mix}.
 """
 BENCH = """## RouterBench: AIQ on the parts at hand
 
@@ -355,8 +514,9 @@ MISSING = """## What could not be compared
 
 - RouterDC's CMMLU column and its out-of-distribution tasks. Of its other baselines only means over five tasks
   are at hand.
-- ParetoBandit's drift experiments and its fourth model: they measure learning on the stream. What ours learns
-  from traffic is measured on other data in [learning.md](learning.md).
+- ParetoBandit's drift experiments: they measure learning on the stream. What ours learns
+  from traffic is measured in [learn.md](learn.md), and budgets on streams of these prompts, beside the
+  published package itself, in [goals.md](goals.md).
 - RouterArena's accuracy and cost columns: 809 of its 8,400 prompts and two of its models could be had, and
   one of the two is better and cheaper than the other.
 - RouterBench's published AIQ is over all of its parts; three could be had.

@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.cpu import pytest_runtest_makereport, pytest_runtest_protocol, pytest_terminal_summary
+
+__all__ = ["pytest_runtest_makereport", "pytest_runtest_protocol", "pytest_terminal_summary"]
+
 if TYPE_CHECKING:
     from pandora_router.router import Router
 

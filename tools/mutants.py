@@ -88,12 +88,17 @@ TESTS: dict[str, tuple[str, ...]] = {
     "learn/pace.py": ("tests/learn/test_pace.py",),
     "learn/refit.py": ("tests/learn/test_refit.py",),
     "estimators/pooled.py": ("tests/learn/test_pooled.py",),
+    "boxes/costs.py": (
+        "tests/oracles/test_side_by_side.py",
+        "tests/laws/test_boxes.py::test_only_the_group_of_a_box_is_settled",
+    ),
     "calibrate/laws.py": ("tests/oracles/test_laws.py",),
     "learn/exploration.py": ("tests/learn/test_exploration.py",),
     "learn/mix.py": ("tests/learn/test_mix.py",),
     "market/plans.py": ("tests/laws/test_market_laws.py", "tests/oracles/test_market_vectors.py"),
     "market/strategies.py": ("tests/laws/test_auction.py", "tests/scripts/test_market_scripts.py"),
     "store/alerts.py": ("tests/store/test_trials.py",),
+    "store/explored.py": ("tests/store/test_explored.py", "tests/store/test_export.py"),
     "store/export.py": ("tests/store/test_export.py",),
     "store/promises.py": ("tests/store/test_promises.py",),
     "store/versions.py": ("tests/store/test_trials.py",),
@@ -289,6 +294,23 @@ MUTANTS = (
         "learning", "learn/evidence.py", "share = max(per_key, 1.0 / max(len(mine), 1))", "share = per_key"
     ),
     Mutant("learning", "learn/drift.py", "shift=self.shift + self.change", "shift=self.change"),
+    Mutant("store", "store/explored.py", "SELECT count(DISTINCT f.decision)", "SELECT count(f.decision)"),
+    Mutant("store", "store/explored.py", "(19 * len(late) - 1) // 20", "(9 * len(late) - 1) // 10"),
+    Mutant(
+        "store",
+        "store/export.py",
+        "ORDER BY f.at DESC, f.id DESC LIMIT 1),\n           d.worth",
+        "ORDER BY f.at, f.id LIMIT 1),\n           d.worth",
+    ),
+    Mutant("learning", "learn/pace.py", "SPARE * math.sqrt(expected)", "0.0 * math.sqrt(expected)"),
+    Mutant("learning", "learn/pace.py", " / max(learnt.ratio, 1e-9)", ""),
+    Mutant("money", "boxes/costs.py", "waits.sum() - waits.max()", "waits.sum() - waits.min()"),
+    Mutant(
+        "money",
+        "boxes/costs.py",
+        "shared[self.group[box]] = 0.0\n        locked",
+        "shared[:] = 0.0\n        locked",
+    ),
 )
 
 

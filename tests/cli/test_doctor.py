@@ -224,3 +224,17 @@ def test_prices_that_differ_from_the_catalogue_are_named() -> None:
     assert "in: 3 (here 2.5)" in notes
     assert "out:" not in notes
     assert "cached_write_hour" in notes
+
+
+def test_tools_are_not_said_to_be_unserved(tmp_path: Path) -> None:
+    path = tmp_path / "pandora.yaml"
+    path.write_text(
+        "specialists:\n"
+        '  sums: {kind: function, function: "builtins:len", prices: {call: 0}}\n'
+        "  search: {kind: mcp, command: [search], tool: search, argument: query, prices: {call: 0}}\n"
+        "serve: {keys: none, default: sums}\n"
+    )
+    told = pandora("doctor", path, "--yes")
+    assert told.exit_code == 0, told.output
+    assert told.output.count("not tried") == 2
+    assert "not served" not in told.output

@@ -16,6 +16,8 @@ import pytest
 from pandora_router.calibrate.ways import BEST_SINGLE, NEVER, ROUTER
 from pandora_router.cli.console import Screen
 from pandora_router.cli.earnings import headline
+from pandora_router.cli.fit import unnamed
+from pandora_router.config import read_config
 from pandora_router.data import Table, save
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.router import Router
@@ -217,6 +219,28 @@ def test_it_begins_with_what_the_router_earns_in_accuracy_and_money(tmp_path: Pa
     assert len(rows) > 3
     assert len({tuple(cell.strip() for cell in row[1:]) for row in rows}) == len(rows)
     assert len({row[0].strip() for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("serve", "said"),
+    [
+        ("{router: router}", ""),
+        ("{router: ./router/}", ""),
+        (
+            "{default: small}",
+            "write `router: router` under `serve:` in {file}, in place of `default: small`.",
+        ),
+        ("{router: old}", "write `router: router` under `serve:` in {file}, in place of `router: old`."),
+        ("{}", "write `router: router` under `serve:` in {file}."),
+    ],
+)
+def test_it_says_which_line_serves_the_router(tmp_path: Path, serve: str, said: str) -> None:
+    file = tmp_path / "pandora.yaml"
+    file.write_text(
+        f"serve: {serve}\nspecialists: {{small: {{kind: function, function: 'm:f', prices: free}}}}\n"
+    )
+    told = unnamed(file, read_config(file), tmp_path / "router")
+    assert told == (f"To serve it, {said.format(file=file)}" if said else "")
 
 
 def test_held_out_estimates_are_written_as_sweep_reads_them(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from benchmarks.demo import RECORDED, showing, variants
 
 from pandora_router.calibrate.ways import BEST_SINGLE, ORACLE, ROUTER
 from pandora_router.data import storage
@@ -342,6 +343,43 @@ def test_recording_refuses_what_would_spoil_the_record(tmp_path: Path) -> None:
     assert shown.exit_code == 2
     assert "no such folder" in shown.stderr
     assert not (tmp_path / "work").exists()
+
+
+def test_looks_that_show_less_differ_in_nothing_else(kept: Recorded) -> None:
+    """Each way that looks are shown to `benchmarks.demo --shows`, against the recorded answers themselves."""
+    seed = 7
+    made = {name: showing(kept, show, part, seed) for name, (show, part) in variants().items()}
+    usual = made[RECORDED]
+    for one in made.values():
+        np.testing.assert_array_equal(one.table.score, kept.table.score)
+        np.testing.assert_array_equal(one.table.split, usual.table.split)
+    assert (usual.table.split != kept.table.split).any()
+    assert usual.table.contexts is not None
+    assert (usual.table.contexts == kept.table.contexts).all()
+    majority, book = NAMES.index("majority"), NAMES.index("open book")
+    scores = {question: corpus().scores(question).max() for question in kept.table.prompts[:50]}
+    for i, question in enumerate(kept.table.prompts[:50]):
+        key = kept.table.prompt_ids[i], "majority"
+        first = (kept.answers[key].context or "").split("\n")[0]
+
+        def context(name: str, j: int, row: int = i) -> str:
+            contexts = made[name].table.contexts
+            assert contexts is not None
+            return str(contexts[row, j])
+
+        assert context("one sample, no agreement", majority).split("\n")[1:] == [first]
+        assert context("one sample, no agreement", book) == context(RECORDED, book)
+        for j in range(len(NAMES)):
+            plain, text = context("without log-probabilities", j), context(RECORDED, j)
+            assert plain.split("\n", 1)[1:] == text.split("\n", 1)[1:]
+            assert plain.split("\n")[0] in ("log-probabilities: ", "None")
+        if scores[question] > 0.0:
+            alone, both = (context(f"retrieval score {what}", book) for what in ("alone", "and passage"))
+            assert alone == f"scores: {scores[question]:.3f}\n"
+            assert both == alone + context(RECORDED, book).split("\n", 1)[1]
+    np.testing.assert_allclose(
+        made["one sample, no agreement"].looks[:, majority] * 5, kept.looks[:, majority], equal_nan=True
+    )
 
 
 def test_the_record_becomes_a_routing_table_in_dollars(kept: Recorded, tmp_path: Path) -> None:

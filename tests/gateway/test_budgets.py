@@ -122,10 +122,15 @@ serve:
 """
 
 
-def test_a_goal_is_a_hard_stop_before_a_router_is_fitted(serve: Serve, stub: Stub, tmp_path: Path) -> None:
-    """As `pandora serve` proposes it to somebody who has fitted none: `default` in place of `router`."""
+@pytest.mark.parametrize("who", ["default: large", "router: flat"])
+def test_a_goal_is_a_hard_stop_where_no_router_follows_it(
+    serve: Serve, stub: Stub, router: Router, tmp_path: Path, who: str
+) -> None:
+    """`default`, as `pandora serve` proposes to somebody who has fitted none; a fit without a curve."""
+    report = {**router.record.report, "routing": {**router.record.report["routing"], "curve": None}}
+    replace(router, record=replace(router.record, report=report)).save(tmp_path / "flat")
     path = tmp_path / "pandora.yaml"
-    path.write_text(FILE.format(budget=0.05, url=stub.url, who="default: large", team=0.02))
+    path.write_text(FILE.format(budget=0.05, url=stub.url, who=who, team=0.02))
     site = ServePlan(path).site()
     gateway = serve(*site.backends)
     gateway.gateway.install(site)

@@ -47,9 +47,10 @@ def test_keys_and_decisions_are_those_of_the_configuration(
         status, headers, _ = ask(url, "v1/chat/completions", body, key)
         assert status == 200
         id_ = headers["x-pandora-decision-id"]
-        feedback = {"decision_id": id_, "reward": 1, "source": "evil\x1b[2J\nname"}
+        feedback = {"decision_id": id_, "score": 1, "source": "evil\x1b[2J\nname"}
         assert ask(url, "v1/feedback", feedback, key)[0] == 200
         assert ask(url, "v1/feedback", feedback, other)[0] == 404
+        assert ask(url, "v1/feedback", {**feedback, "reward": 1}, key)[0] == 400  # two names of one rating
         told = [
             *body["messages"],
             {"role": "assistant", "content": "x"},

@@ -324,22 +324,27 @@ def test_a_newcomer_serves_before_there_is_a_router_and_the_printed_request_work
     file = tmp_path / "pandora.yaml"
     with closing(Stub()) as stub:
         file.write_text(file.read_text().replace("http://127.0.0.1:8000/v1", stub.url))
+        started = file.read_text()
+        file.write_text(
+            started.replace("  # router: router ", "  router: router ").replace("  default:", "  #")
+        )
         told = pandora("serve", "--port", "0")
         assert "write `default: small` in place of `router: router`" in told, told
-        file.write_text(file.read_text().replace("  router: router ", "  default: small "))
+        file.write_text(started)
         with served(tmp_path) as (_, _, lines):
-            key = pandora("keys", "add", "me").split()[-1]
             until = time.monotonic() + 30.0
             while not any("curl" in line for line in lines) and time.monotonic() < until:
                 time.sleep(0.05)
             time.sleep(0.2)
             at = next(i for i, line in enumerate(lines) if "curl" in line)
-            command = "\n".join(line.rstrip("\n") for line in lines[at : at + 2])
-            assert "PANDORA_API_KEY" in command
-            variables = {**os.environ, "PANDORA_API_KEY": key}
+            made = next(line for line in lines if "export PANDORA_API_KEY" in line)
+            command = "\n".join(line.rstrip("\n") for line in (made, *lines[at : at + 2]))
+            assert any("`auto` means the default: small" in line for line in lines), lines
+            path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
             done = subprocess.run(
                 ["bash", "-c", command],
-                env=variables,
+                cwd=tmp_path,
+                env={**os.environ, "PATH": path},
                 capture_output=True,
                 text=True,
                 timeout=60,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +14,7 @@ import pytest
 
 from pandora_router.prices import Tariff
 from pandora_router.search import Always
+from pandora_router.store import accounts
 from pandora_router.store.money import nanodollars
 from tests.gateway.conftest import Serve, backend
 from tests.gateway.stub import CACHED, OUTPUT, READ, WORDS, Stub
@@ -198,3 +200,51 @@ def test_compressed_requests_are_refused_with_what_to_do(serve: Serve, stub: Stu
     body = gzip.compress(json.dumps(request("messages", "small")).encode())
     status, _, said = post(gateway, "messages", body, Content_Encoding="gzip")
     assert (status, "without Content-Encoding" in json.loads(said)["error"]["message"]) == (415, True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("here", ["chat", "responses"])
+def test_a_conversation_is_kept_in_a_cache_that_has_to_be_asked(
+    serve: Serve, here: str, stream: bool
+) -> None:
+    """Anthropic caches only what a request marks: unmarked, each call of an agent is read anew."""
+    sold = Tariff(1.0, 10.0, cached_in=0.1, cached_write=1.25)
+    with closing(Provider({"small": Model(caches=True), "plain": Model()})) as provider:
+        one = {"wires": frozenset({"messages"}), "max_output": 100}
+        gateway = serve(
+            backend(provider, "small", prices=sold, **one), backend(provider, "plain", **one), keys=True
+        )
+        secret = gateway.gateway.store.submit(
+            lambda open_: accounts.add_key(open_, "team", time.time(), budget=nanodollars(1.0))[1]
+        ).result()
+
+        def sent(name: str, *said: str, **more: Any) -> tuple[bytes, tuple[Any, ...]]:
+            turns = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(said)]
+            member = "input" if here == "responses" else "messages"
+            body = {"model": name, member: turns, "stream": stream, **more}
+            status, headers, told = post(gateway, PATHS[here], body, Authorization=f"Bearer {secret}")
+            assert status == 200, told
+            return provider.bodies[-1], gateway.settled(headers["x-pandora-decision-id"])
+
+        words = ("w " * 3000, "so", "and")
+        tool = {"name": "look", "parameters": {"type": "object", "properties": {}}}
+        shape = tool if here == "responses" else {"function": tool}
+        tools = {"tools": [{"type": "function", **shape}]}
+        for body, marks in (
+            (sent("small", "one question")[0], 0),
+            (sent("plain", *words)[0], 0),
+            (sent("small", "an agent begins", **tools)[0], 1),
+        ):
+            assert body.count(b'"cache_control"') == marks
+        costs = []
+        for _ in range(2):
+            body, (status, cost, _) = sent("small", *words)
+            last = json.loads(body)["messages"][-1]["content"][-1]
+            assert (status, last["cache_control"], body.count(b"cache_control")) == (
+                "ok",
+                {"type": "ephemeral"},
+                1,
+            )
+            assert cost == provider.log[-1].nanodollars
+            costs.append(cost)
+        assert costs[1] < 0.2 * costs[0]

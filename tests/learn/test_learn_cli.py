@@ -12,11 +12,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pandora_router import Never, Router
+from pandora_router.cli.learn import standing_lines
 from pandora_router.cli.main import main
+from pandora_router.learn.evidence import Evidence
 from pandora_router.store import log, versions
 from pandora_router.store.database import connect
 from pandora_router.store.migrations import migrate
-from pandora_router.store.rows import Attempt, Feedback, Outcome, Settlement
+from pandora_router.store.rows import Attempt, Feedback, LiveTrial, Outcome, Settlement
 from tests.store.test_laws import opened
 from tests.support.disputes import router
 from tests.support.routers import QUICK
@@ -68,8 +70,22 @@ def test_status_names_the_specialist_that_changed(place: Path) -> None:
     shown = pandora(*asked).stdout
     assert "changed, noticed after" in shown
     assert "300 ratings are needed" in shown
+    large = next(line.split("│") for line in shown.splitlines() if "large" in line)
+    expected = np.mean(rewards(place)["large"]) - 0.05 / WORTH - 0.6  # what was expected is 0.6
+    assert float(large[4]) == pytest.approx(expected, abs=0.001)
     assert "Of the newest 900 ratings half came within" in shown
     assert "No answer" in pandora(*asked, "--metric", "nothing").stdout
+
+
+def rewards(place: Path) -> dict[str, list[float]]:
+    """The ratings in the log, by who was asked."""
+    database = connect(str(place / "pandora.sqlite"))
+    with database.transaction() as open_:
+        rows = open_.rows(
+            "SELECT d.specialist, f.value FROM feedback f JOIN decisions d ON d.id = f.decision"
+        )
+    database.close()
+    return {name: [value for who, value in rows if who == name] for name in ("small", "large")}
 
 
 def test_refit_writes_a_router_that_knows_the_requests(place: Path) -> None:
@@ -78,8 +94,26 @@ def test_refit_writes_a_router_that_knows_the_requests(place: Path) -> None:
     )
     assert made.exit_code == 0, made.output
     assert "900 ratings of 900 requests learnt" in made.stdout
+    lines = [line.split("│") for line in made.stdout.splitlines() if "│" in line]
+    shown = {line[1].strip(): [float(cell) for cell in line[2:5]] for line in lines}
     before, after = Router.load(place / "router"), Router.load(place / "b")
-    assert after.record.learnt["parent"] == before.id
+    facts = after.record.learnt
+    assert (facts["parent"], facts["metric"], facts["ratings"]) == (before.id, "reward", 900)
+    assert facts["since"] < facts["until"] <= time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+    rated = rewards(place)
+    for name, given in rated.items():
+        many, mean, expected = shown[name]
+        assert (many, mean) == (len(given), pytest.approx(np.mean(given), abs=0.001))
+        assert facts["specialists"][name] == [
+            many,
+            pytest.approx(mean, abs=0.001),
+            pytest.approx(expected, abs=0.001),
+        ]
+    prompts = generate(n=900, seed=2).prompts[::7]
+    apart = np.mean([before.route(one).specialist != after.route(one).specialist for one in prompts])
+    assert facts["disputed"] == pytest.approx(apart, abs=0.15)  # of others among the same requests
+    assert 0.0 < facts["disputed"] < 1.0
+    assert f"another specialist for {facts['disputed']:.0%}" in made.stdout
     assert len(after.cheap.after.reward) == len(before.cheap.reward) + 900  # type: ignore[attr-defined]
     again = pandora(
         "learn", "refit", "-r", place / "router", "-o", place / "b", "--store", place / "pandora.sqlite"
@@ -114,3 +148,12 @@ def test_a_candidate_is_promoted_and_taken_back_by_hand(tmp_path: Path) -> None:
     assert (lineup.version.artifact, lineup.trial) == (router("large").id, None)
     assert pandora("learn", "rollback", *store).exit_code == 2
     database.close()
+
+
+@pytest.mark.parametrize(("worth", "said"), [(0.002, "each, +$0.25 per 1,000"), (None, "each. Evidence")])
+def test_what_a_trial_shows_is_said_in_money_where_money_counts(worth: float | None, said: str) -> None:
+    trial = LiveTrial("t", "/b", "B", "/a", "A", "A", "veto", 0.5, False, 0.0)
+    state = Evidence.start().after(0.5).after(-0.25).to_dict()
+    assert said in " ".join(standing_lines([], [(trial, None, None, state)], worth))
+    worse = Evidence.start().after(-0.25).after(0.0).to_dict()
+    assert "each, -$0.25" in " ".join(standing_lines([], [(trial, None, None, worse)], 0.002))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pandora_router.boxes.checks import locked
 from pandora_router.index import normal_density, normal_gain, price_offset, unit_loss, unit_loss_inverse
 from pandora_router.search import kernels
 
@@ -111,10 +112,8 @@ def test_compiled_prices(std: float, cost: float, mean: float, sealed: bool) -> 
     assert special.offset(std, cost) == float(price_offset(np.array([std]), np.array([cost]))[0])
     out = np.empty(1)
     for back in (0.0, 0.3):
-        refund = np.array([back])
-        special.normal_prices(
-            np.array([mean]), np.array([std]), np.array([cost]), refund, np.array([sealed]), out
-        )
+        law = [locked(np.array([value])) for value in (mean, std, cost, back)]  # read-only, as boxes are
+        special.normal_prices(*law, locked(np.array([sealed])), out)
         assert out[0] == (mean + (back + special.offset(std, cost)) if sealed else mean)
 
 

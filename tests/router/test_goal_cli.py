@@ -291,6 +291,7 @@ def test_a_newcomer_never_meets_the_word_reward(tmp_path: Path, goal: tuple[str,
     assert "right_answer" not in file.read_text()
     with closing(Provider(models)) as books, ExitStack() as closing_:
         stated = file.read_text().replace("http://127.0.0.1:8000/v1", books.url)
+        stated = stated.replace("  # router: router ", "  router: router ").replace("  default: small", "  #")
         file.write_text(stated.replace("  # keys: required", "  keys: none"))
         for verb in (
             ("doctor", file, "--yes"),
@@ -316,7 +317,7 @@ def test_a_newcomer_never_meets_the_word_reward(tmp_path: Path, goal: tuple[str,
             body["messages"] = [{"role": "user", "content": f"{kinds[i % 4]} cup number {i}"}]
             status, headers, _ = post(gateway, "chat/completions", body)
             assert status == 200
-            told = {"decision_id": headers["x-pandora-decision-id"], "reward": 1.0}
+            told = {"decision_id": headers["x-pandora-decision-id"], "score": 1.0}
             assert post(gateway, "feedback", told)[0] == 200
         asyncio.run(keep_pace(gateway.gateway, time.time()))
         pages = {}

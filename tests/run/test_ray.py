@@ -103,8 +103,9 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
+    """One cluster for all tests that follow; the last of them kills a node of it."""
     made = Nodes()
     try:
         made.start()
@@ -139,6 +140,26 @@ def pandora(nodes: Nodes, *words: str) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "somewhere", "auto"])
+def test_no_cluster_is_told_plainly(home: Path, address: str) -> None:
+    """Before a cluster runs here: `auto` would find it."""
+    command = "from pandora_router.cli.main import main; main()"
+    words = ["evaluate", str(home / "six.yaml"), "-o", str(home / "there"), "--ray", address]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    environment["RAY_TMPDIR"] = str(home)  # where "auto" looks
+    done = subprocess.run(
+        [sys.executable, "-c", command, *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "a Ray cluster that runs" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_streamed_sweep_over_the_cluster(nodes: Nodes, tmp_path: Path) -> None:
@@ -180,7 +201,10 @@ def evaluate(nodes: Nodes, home: Path) -> subprocess.Popen[bytes]:
 
 
 def test_losing_workers_and_a_node_changes_no_result(nodes: Nodes, home: Path) -> None:
-    """First Ctrl-C, then again from there: every busy worker is killed, and then the second node."""
+    """First Ctrl-C, then again from there: every busy worker is killed, and then the second node.
+
+    This is the last test, since its cluster has one node afterwards.
+    """
     (here,) = campaign.run([campaign.Campaign(read_experiment(home / "six.yaml"), home)], home / "here")
     run = evaluate(nodes, home)
     victims(nodes, run, home / "there" / "six")
@@ -219,22 +243,3 @@ def victims(
         assert run.poll() is None, run.communicate()[1].decode()
         time.sleep(0.01)
     raise AssertionError("no worker took a shard in time")
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "somewhere", "auto"])
-def test_no_cluster_is_told_plainly(home: Path, address: str) -> None:
-    command = "from pandora_router.cli.main import main; main()"
-    words = ["evaluate", str(home / "six.yaml"), "-o", str(home / "there"), "--ray", address]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    environment["RAY_TMPDIR"] = str(home)  # where "auto" looks
-    done = subprocess.run(
-        [sys.executable, "-c", command, *words],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "a Ray cluster that runs" in done.stderr
-    assert "Traceback" not in done.stderr

@@ -28,8 +28,8 @@ def test_what_may_be_spent_follows_the_store(url: str) -> None:
             )
         log.settle(open_, Settlement("a0", Outcome("ok", 5), now))
         log.close(open_, "d0", now, status="ok")
-        for i in (0, 0, 2):
-            log.give_feedback(open_, Feedback(f"f{i}", f"d{i}", now, "reward", 1.0), None)
+        for n, i in enumerate((0, 0, 2)):  # one decision is rated twice
+            log.give_feedback(open_, Feedback(f"f{n}", f"d{i}", now, "reward", 1.0), None)
         assert explored(open_, "reward", now - 100.0) == Explored(2, 5 + 7, 1)
         assert ratings(open_, "reward", now - 100.0) == (2, 1)  # requests count when they end
     database.close()

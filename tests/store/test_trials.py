@@ -89,6 +89,7 @@ def test_only_old_rated_answers_of_whom_was_asked_wait_and_each_counts_once(data
         assert versions.counted_sessions(open_, "t", ["a", "c", "e"]) == {"a"}
         assert versions.keys_counted(open_, "t")[None] == 1
         assert versions.evidence(open_, "t") == {"rated": 1}
+        assert (versions.right_answer(open_, "t"), versions.right_answer(open_, "none")) == (0.5, None)
         assert versions.points(open_, "t") == [(NOW, 1, 0.5, None, 1.1, 0.9)]
         assert rate(open_, "a", 0.75, NOW + 2.0) == "late"
         log.prune(open_, NOW + 1.0, NOW + 1.0)

@@ -1,40 +1,59 @@
-"""CPU seconds of each test file, with the processes that its tests started and waited for.
+"""Processor seconds of the tests, with those of the processes that they started and waited for.
 
-    pytest -p tests.support.cpu tests/cli
+    pytest                     a line at the end: of all tests, and of those that `make quick` runs
+    pytest --durations 20      also the twenty files that took most
 
-A fixture of the session counts for the file that asked first. Run it on one process (`-n 0`): the workers of
-several print nothing. Wall time says little on a machine that does other work beside the tests.
+A fixture of a module or of the session counts for the file that asked first; importing the test files counts
+for none. Wall time says little on a machine that does other work beside the tests. `conftest.py` takes these
+hooks.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 
-_seconds: Counter[str] = Counter()
+BEGAN = pytest.StashKey[float]()
+SPENT, SLOW = "processor seconds", "slow"
 
 
-def _spent() -> float:
-    """CPU seconds of this process and of its children that have ended."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+def spent() -> float:
+    """Processor seconds of this process and of its children that have ended."""
+    return sum(os.times()[:4])
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Count what one test takes, its fixtures included."""
-    before = _spent()
-    done = yield
-    _seconds[item.location[0]] += _spent() - before
-    return done
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Note when a test begins, before its fixtures are made."""
+    item.stash[BEGAN] = spent()
+    return (yield)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the files, the heaviest first, and the sum."""
-    terminalreporter.section("CPU seconds by file")
-    for file, seconds in _seconds.most_common():
-        terminalreporter.write_line(f"{seconds:8.1f}  {file}")
-    terminalreporter.write_line(f"{sum(_seconds.values()):8.1f}  all")
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Give the last report of a test what it took; workers send it to the process that counts."""
+    if call.when == "teardown":
+        item.user_properties += [
+            (SPENT, spent() - item.stash[BEGAN]),
+            (SLOW, item.get_closest_marker("slow") is not None),
+        ]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print the sums, and the files that took most if `--durations` asks for them."""
+    files: Counter[str] = Counter()
+    quick = 0.0
+    for report in (one for reports in terminalreporter.stats.values() for one in reports):
+        told = dict(getattr(report, "user_properties", ()))
+        if getattr(report, "when", "") == "teardown" and SPENT in told:
+            files[report.nodeid.partition("::")[0]] += told[SPENT]
+            quick += 0.0 if told[SLOW] else told[SPENT]
+    terminalreporter.write_line(
+        f"{files.total():.0f} processor seconds, {quick:.0f} of them in tests of `make quick`"
+    )
+    for name, seconds in files.most_common(config.option.durations or 0):
+        terminalreporter.write_line(f"{seconds:8.1f}  {name}")

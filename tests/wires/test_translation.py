@@ -31,7 +31,7 @@ from pandora_router.wires.translation import (
     ToolResult,
     Untranslatable,
 )
-from pandora_router.wires.translator import NEAREST, Translator, request_of, written
+from pandora_router.wires.translator import NEAREST, Translator, marked, request_of, written
 from pandora_router.wires.usage import usage_of
 from pandora_router.wires.wire import Name
 
@@ -124,6 +124,8 @@ def test_a_request_is_the_same_after_it_was_written_and_read_on_any_wire(
     body = json.loads(orjson.dumps(written(request, through, "m")))
     assert request_of(through, body) == request
     BY_NAME[through].read(body)
+    if through == "messages":
+        assert request_of(through, marked(body)) == request
 
 
 @pytest.mark.parametrize(("here", "there"), PAIRS)
@@ -461,3 +463,43 @@ def test_images_in_the_results_of_tools_follow_them_on_the_chat_wire() -> None:
 
 def test_each_wire_knows_the_two_others() -> None:
     assert all({name, *NEAREST[name]} == set(NAMES) for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    ("item", "shown"),
+    [
+        ({"summary": [{"type": "summary_text", "text": t} for t in ("hm", "so")]}, "hm\n\nso"),
+        ({"summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}, "hm"),
+    ],
+    ids=["a summary, as OpenAI sends it", "the reasoning itself, as servers of open models send it"],
+)
+def test_reasoning_of_responses_reaches_chat_clients_whole_and_streamed(item: Any, shown: str) -> None:
+    about, wires = AnswerAbout("a", 1), (BY_NAME["responses"], BY_NAME["chat"])
+    thought = {"type": "reasoning", "id": "rs_1", **item}
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "4"}]}
+    answer = {"id": "resp_1", "model": "m", "status": "completed", "output": [thought, said], "usage": None}
+    whole = json.loads(Translator(*wires, about).whole(orjson.dumps(answer)))["choices"][0]["message"]
+    assert (whole["reasoning_content"], whole["content"]) == (shown, "4")
+    kind = "summary_" if item["summary"] else ""
+    parts = item["summary"] or item["content"]
+    pieces = [(i, half) for i, part in enumerate(parts) for half in (part["text"][:1], part["text"][1:])]
+    index = "summary_index" if item["summary"] else "content_index"
+    stream = [
+        {"type": "response.created", "response": {"id": "resp_1", "model": "m"}},
+        *(
+            {"type": f"response.reasoning_{kind}text.delta", "output_index": 0, index: i, "delta": more}
+            for i, more in pieces
+        ),
+        {"type": "response.output_item.done", "output_index": 0, "item": thought},
+        {"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "delta": "4"},
+        {"type": "response.completed", "response": answer},
+    ]
+    translator = Translator(*wires, about)
+    made = translator.feed(b"".join(b"data: " + orjson.dumps(event) + b"\n\n" for event in stream))
+    deltas = [
+        json.loads(line[6:])["choices"][0]["delta"]
+        for line in (made + translator.end()).split(b"\n")
+        if line.startswith(b"data: {") and b'"delta"' in line
+    ]
+    assert "".join(delta.get("reasoning_content") or "" for delta in deltas) == shown
+    assert "".join(delta.get("content") or "" for delta in deltas) == "4"

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 ABILITIES = ("tools", "images", "json_schema")
 PRICES = "prices: {in: ..., out: ...}"
+NOT_SERVED = "runs in `collect` and is not served by the gateway: not tried."
+NOT_TRIED = {
+    "function": "It runs your code, which only you know what to ask: not tried.",
+    "mcp": "It calls a tool, which only you know what to ask: not tried.",
+}
 
 
 @dataclass
@@ -144,9 +149,7 @@ def _patient(name: str, config: Config, folder: Path, finding: Finding, unpriced
 
     stated = config.specialists[name]
     if not isinstance(stated, ChatSettings):
-        finding.notes.append(
-            f"kind: {stated.kind} runs in `collect` and is not served by the gateway: not tried."
-        )
+        finding.notes.append(NOT_TRIED.get(stated.kind, f"kind: {stated.kind} {NOT_SERVED}"))
         return None
     variable = config.endpoints[stated.endpoint].key_from
     if variable is not None and not os.environ.get(variable):

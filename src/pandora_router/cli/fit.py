@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import time
 from collections.abc import Mapping
@@ -153,6 +154,19 @@ def fit(
         f"\nWritten to {output} in {time.monotonic() - begun:.0f} s. Next: pandora curve -r {output}, or "
         f"pandora route -r {output} 'prompt'"
     )
+    if config is not None and (told := unnamed(config, settings, output)):
+        echo(told)
+
+
+def unnamed(file: Path, config: Config, output: Path) -> str:
+    """How to serve the router in the folder `output`; empty if the file does so already."""
+    serve, folder = config.serve, file.parent.resolve()
+    if serve.router is not None and (folder / serve.router).resolve() == output.resolve():
+        return ""
+    named = Path(os.path.relpath(output.resolve(), folder)).as_posix()
+    old = f"router: {serve.router}" if serve.router else f"default: {serve.default}" if serve.default else ""
+    place = f", in place of `{old}`" if old else ""
+    return f"To serve it, write `router: {named}` under `serve:` in {file}{place}."
 
 
 def show(facts: Mapping[str, Any], config: Config, weight: float, needs: list[str], *, verbose: bool) -> None:
@@ -172,6 +186,8 @@ def show(facts: Mapping[str, Any], config: Config, weight: float, needs: list[st
         wanted = config.goal
         if wanted is not None and wanted.budget is not None and wanted.per is not None:
             screen.say(lasting(curve, wanted.budget, wanted.per, config.value.currency))
+    elif config.goal is not None and config.goal.budget is not None:
+        screen.say("No curve of quality against cost was measured: the gateway only stops at the budget.")
     if "share" in goal:
         screen.say(promise(Kept.from_dict(goal), config.value.currency))
     if "latency" in goal:

@@ -65,7 +65,7 @@ specialists:
 
 # For `pandora serve`.
 serve:
-  router: router                    # the folder that `pandora fit` writes
+{served}
   # host: 127.0.0.1
   # port: 8080
   # store: pandora.sqlite           # decisions, keys and budgets; docs/serve.md: what if it fails
@@ -92,6 +92,10 @@ goal: {goal}   # what you want (docs/goals.md)
 #   cpu_second: 0.00002 # what one second of a processor costs you (0.07 per hour)
 #   currency: $
 """
+FITTED = "  router: router                    # the folder that `pandora fit` writes"
+UNFITTED = """\
+  default: {first}    # who answers until there is a router; then write the next line instead
+  # router: router                  # the folder that `pandora fit` writes"""
 WORTH = 1.0
 """What a right answer is worth where neither a file nor a table says it: the fee weight of a table is 1."""
 RESERVED = {"true", "false", "null"}  # words that YAML does not read as text
@@ -152,7 +156,8 @@ def init(
         echo_json({"config": str(path)})
     elif table is None:
         echo(f"Written to {path}. Next: fill in your specialists and try them, pandora doctor {path};")
-        echo(f"then see what collecting will cost, pandora collect {path} --dry-run")
+        echo(f"then serve them, pandora serve {path}, or see what collecting scores for a router will cost,")
+        echo(f"pandora collect {path} --dry-run")
     else:
         echo(f"Written to {path}, with the {len(table.specialists)} specialists of {data}.")
         said = "" if goal else "say in it what a right answer is worth, or your goal; then "
@@ -199,6 +204,7 @@ def content(named: str, table: Table | None, goal: str = "", large: str = "large
         off="" if table is None else "# ",
         first=plain(names[0]),
         last=last,
+        served=FITTED if table is not None else UNFITTED.format(first=plain(names[0]).ljust(21)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -58,8 +59,6 @@ def status(metric: str, days: float, as_json: bool, store: str) -> None:
       pandora learn status --days 7
       pandora learn status --json
     """
-    from dataclasses import asdict
-
     from pandora_router.learn.drift import FIRST, detect
     from pandora_router.store import alerts, versions
     from pandora_router.store.explored import delay, explored
@@ -67,20 +66,21 @@ def status(metric: str, days: float, as_json: bool, store: str) -> None:
     from pandora_router.store.money import dollars
 
     until = time.time()
-    rated, known, past, mixes = within(
+    rated, known, past, worth, mixes = within(
         store,
         lambda open_: (
             surprises(open_, metric, until - days * 86_400.0, until),
             versions.versions(open_, 1),
-            versions.past(open_, 1),
+            last := versions.past(open_, 1),
+            versions.right_answer(open_, last[0][0].id) if last else None,
             alerts.mixes(open_),
         ),
     )
     found = {name: detect(differences) for name, differences in sorted(rated.items())}
     if as_json:
-        echo_json({name: asdict(drift) for name, drift in found.items()})
+        echo_json({name: dataclasses.asdict(drift) for name, drift in found.items()})
         return
-    for line in [*standing_lines(known, past), *mix_lines(mixes)]:
+    for line in [*standing_lines(known, past, worth), *mix_lines(mixes)]:
         echo(line)
     if not found:
         echo(f"No answer of the last {days:g} days was rated (metric {metric!r}). See: POST /v1/feedback")
@@ -90,8 +90,12 @@ def status(metric: str, days: float, as_json: bool, store: str) -> None:
         verdict = f"changed, noticed after {drift.alarm:,}" if drift.alarm is not None else "as expected"
         if drift.answers <= FIRST:
             verdict = f"{FIRST} ratings are needed"
-        rows.append((name, verdict, f"{drift.answers:,}", f"{drift.recent:+.3f}", f"{drift.evidence:,.0f}"))
-    columns = ("specialist", "", "rated answers", "change of reward", "evidence")
+        against = sum(rated[name]) / len(rated[name])
+        rows.append(
+            (name, verdict, f"{drift.answers:,}", f"{against:+.3f}", f"{drift.recent:+.3f}",
+             f"{drift.evidence:,.0f}")
+        )  # fmt: skip
+    columns = ("specialist", "", "rated answers", "reward - expected", "change of it", "evidence")
     Screen().show(table(f"Rated answers of the last {days:g} days", columns, rows, words=2))
     taught, late = within(
         store,
@@ -106,8 +110,10 @@ def status(metric: str, days: float, as_json: bool, store: str) -> None:
         echo(f"Asked for what they teach: {taught.requests:,} requests, {taught.rated:,} rated, {cost}.")
 
 
-def standing_lines(known: Sequence[Version], past: Sequence[PastTrial]) -> list[str]:
-    """The newest version and the newest trial, in sentences."""
+def standing_lines(
+    known: Sequence[Version], past: Sequence[PastTrial], worth: float | None = None
+) -> list[str]:
+    """The newest version and the newest trial, in sentences; `worth` is that of a right answer in dollars."""
     from pandora_router.learn.evidence import CERTAIN, Evidence
 
     lines = [f"Serving {version.path} since {day(version.at)}: {version.why}." for version in known[:1]]
@@ -115,12 +121,14 @@ def standing_lines(known: Sequence[Version], past: Sequence[PastTrial]) -> list[
         evidence = Evidence.from_dict(state)
         what = f"The router of before, {trial.path}," if trial.watch else f"The candidate {trial.path}"
         error = f" ({evidence.standard_error:.3f})" if evidence.rated > 1 else ""
+        gain = 1000.0 * (worth or 0.0) * evidence.mean
+        money = f", {'-' if gain < 0.0 else '+'}${abs(gain):,.2f} per 1,000 such requests" if gain else ""
         lines += [
             f"{what} {'is' if ended is None else 'was'} tried on {trial.share:.0%} of disputed requests, "
             f"from {day(trial.started)} on.",
-            f"{evidence.rated:,} of them count: its reward is {evidence.mean:+.3f}{error} higher on each. "
-            f"Evidence that it is better: {evidence.promote:,.3g}; that it is worse: {evidence.drop:,.3g}; "
-            f"{CERTAIN:g} proves it.",
+            f"{evidence.rated:,} of them count: its reward is {evidence.mean:+.3f}{error} higher on "
+            f"each{money}. Evidence that it is better: {evidence.promote:,.3g}; that it is worse: "
+            f"{evidence.drop:,.3g}; {CERTAIN:g} proves it.",
             f"The rule is {trial.rule}." if ended is None else f"It has ended: {verdict}.",
         ]
     return lines
@@ -335,11 +343,22 @@ def refit(
     traffic = within(store, lambda open_: routing_table(open_, metric, since, until, most))
     fair = None if labels is None else storage.load(labels)
     made = learnt(router, traffic, complaints=complaints, fair=fair)
-    made.router.save(output, replace=replace, inputs=[folder])
+    data = {"metric": metric, "since": day(since), "until": day(until)}
+    record = dataclasses.replace(made.router.record, learnt={**made.router.record.learnt, **data})
+    dataclasses.replace(made.router, record=record).save(output, replace=replace, inputs=[folder])
+    rows = [
+        (one, f"{n:,}", f"{mean:.3f}", f"{said:.3f}") for one, (n, mean, said) in made.specialists.items()
+    ]
+    columns = ("specialist", "ratings", "mean score", "was expected")
+    Screen().show(table(f"Rated answers of the last {days:g} days", columns, rows))
     bias = f" Bad answers were rated more often: {made.offset:+.2f} in log-odds." if complaints else ""
     echo(
         f"{made.ratings:,} ratings of {made.requests:,} requests learnt; router {made.router.id}, from "
-        f"{router.id}, is in {output}.{bias} Next: pandora learn trial {output}"
+        f"{router.id}, is in {output}.{bias}"
+    )
+    echo(
+        f"It chooses another specialist for {made.disputed:.0%} of these prompts. Whether that is better is "
+        f"not known before a trial on such requests. Next: pandora learn trial {output}"
     )
 
 

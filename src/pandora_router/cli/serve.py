@@ -67,6 +67,8 @@ def serve(config: Path | None, demo: bool, host: str | None, port: int | None, w
         alike = len(reasons) == 1 and all(reasons)
         for sentence in [f"no looks: {found[0].off}"] if alike else [look.sentence for look in found]:
             echo(f"{sentence[:1].upper()}{sentence[1:]}.")
+        if site.router is None and site.market is None:
+            echo(f"Without a router, `auto` means the default: {site.settings.default}.")
         echo(f"Serving on {url} (decisions in {plan.store}). Stop with Ctrl-C.")
         echo(f"Dashboard: {url}/dashboard")
         with contextlib.suppress(
@@ -74,8 +76,9 @@ def serve(config: Path | None, demo: bool, host: str | None, port: int | None, w
         ):  # only a hint: a database that is away must not end the gateway
             keyed = plan.read().serve.keys == "required"
             if keyed and not within(plan.store, accounts.keys, new=True):
-                echo("Requests need a key and there is none yet. Make one: pandora keys add NAME")
-            if keyed:
+                echo("Requests need a key and there is none yet. In a second terminal, in the same folder:")
+                echo("  export PANDORA_API_KEY=$(pandora keys add me)")
+            elif keyed:
                 echo("Requests send a key. In the terminal that sends them: export PANDORA_API_KEY=the key")
             echo("Try:" + EXAMPLE.format(url=url, key=BEARER if keyed else ""))
 

@@ -363,15 +363,19 @@ def first_worth(table: Table) -> float:
 
 def curve_of(router: Router) -> Curve:
     """Quality against cost of a fitted router; `UsageError` if the fit could not measure it."""
-    facts = router.record.report.get("routing", {}).get("curve")
-    if not facts:
+    if not traced(router):
         raise UsageError(
             "goal",
             expected="a router measured on test prompts, and fees that differ between specialists",
             came="no curve of quality against cost",
             do="Score answers of all specialists to some test prompts, and state fees; then fit again.",
         )
-    return Curve.from_dict(facts)
+    return Curve.from_dict(router.record.report["routing"]["curve"])
+
+
+def traced(router: Router) -> bool:
+    """Whether the fit could measure quality against cost."""
+    return bool(router.record.report.get("routing", {}).get("curve"))
 
 
 def _agree(what: str, theirs: tuple[str, ...], ours: tuple[str, ...], do: str) -> None:

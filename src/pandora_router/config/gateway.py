@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pandora_router.bidding.rules import Reputation
 from pandora_router.config import open_router, read_config
 from pandora_router.config.callables import FunctionSettings, McpSettings
-from pandora_router.config.file import Config, curve_of
+from pandora_router.config.file import Config, curve_of, traced
 from pandora_router.config.price_parts import PriceParts, prices_of
 from pandora_router.config.services import GoalSettings, ProfileSettings
 from pandora_router.config.shared import Builder
@@ -139,7 +139,7 @@ class ServePlan:
         if router is not None and goal is not None and goal.latency is not None:
             price = price_of_second(router, goal.latency)
         pace = None
-        if router is not None and goal is not None and goal.budget is not None:
+        if router is not None and goal is not None and goal.budget is not None and traced(router):
             shared = shared_budget("", goal.budget, goal.per)
             pace = paced_router(router, goal.budget, shared, price)
         second = money_of_second(router, price, config.value.second)
@@ -148,13 +148,16 @@ class ServePlan:
         promised = () if router is None else promises(config)
         lessons = config.learn.lessons(router, market)
         mix = None if router is None else Mix.of(router.cheap)
-        stops = stated_budgets(config)
-        if router is not None:
-            stops = {}
-        elif stops or any((goal.keep or goal.latency) for goal in config.goals.values()):
+        stops = {} if router is not None and traced(router) else stated_budgets(config)
+        if router is None and (stops or any((goal.keep or goal.latency) for goal in config.goals.values())):
             logger.warning(
                 "only a fitted router follows a goal (serve.router): until there is one, a budget is a hard "
                 "stop and everything is asked of the default"
+            )
+        elif stops:
+            logger.warning(
+                "a budget is a hard stop and nothing more: the fit measured no curve of quality against "
+                "cost, since fees do not differ or no test prompt has every score"
             )
         known = Site(*parts, lessons=lessons, mix=mix, promises=promised, until=until, hash=content)
         return replace(known, stops=stops)
@@ -278,7 +281,7 @@ def profile(name: str, config: Config, router: Router | None) -> Profile:
     price = None if router is None or latency is None else price_of_second(router, latency)
     follows: GoalSettings | ProfileSettings
     follows = stated if stated.sets_worth or config.goal is None else config.goal
-    if router is not None and follows.budget is not None:
+    if router is not None and follows.budget is not None and traced(router):
         shared = shared_budget(name if follows is stated else "", follows.budget, follows.per)
         paced = paced_router(router, follows.budget, shared, price)
     second = value.second if stated.second is None else stated.second

@@ -25,7 +25,7 @@ from such a bias by ratings alone. A fair sample can: prompts that were scored w
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,16 +42,25 @@ from pandora_router.types import Mask, Matrix, Vector
 
 EDGE = 0.01
 """Expected scores are kept this far from 0 and 1 before they are turned into log-odds."""
+COMPARED = 500
+"""Logged prompts, at most, for which the choices of the two routers are compared."""
 
 
 @dataclass(frozen=True)
 class Learnt:
-    """A refitted router, the number of requests and ratings that it learnt from, and the complaint offset."""
+    """A refitted router, the number of requests and ratings that it learnt from, and the complaint offset.
+
+    disputed: share of the logged prompts for which it chooses another specialist than its parent, before
+    estimates are bought; a trial compares the two on these alone. specialists: of each one with ratings, how
+    many, their mean score, and the mean score that its parent expected there.
+    """
 
     router: Router
     requests: int
     ratings: int
     offset: float
+    disputed: float
+    specialists: Mapping[str, tuple[int, float, float]]
 
 
 def refit(router: Router, traffic: Table, *, complaints: bool = False, fair: Table | None = None) -> Learnt:
@@ -88,7 +97,6 @@ def refit(router: Router, traffic: Table, *, complaints: bool = False, fair: Tab
     ratings = int(np.isfinite(score[~sampled]).sum())
     note = {"parent": router.id, "requests": int((~sampled).sum()), "ratings": ratings, "offset": offset}
     note |= {"labels": int(np.isfinite(score[sampled]).sum()), "drift": level}
-    record = replace(router.record, learnt=note)
     old = len(cheap.specialists)
     blended = _blended(cheap, prompts, (expected + news)[:, :old], biased[:, :old] != 0.0)
     learnt: Blended | Unscored = blended
@@ -96,8 +104,34 @@ def refit(router: Router, traffic: Table, *, complaints: bool = False, fair: Tab
         for at, column in np.argwhere(np.isfinite(news)):
             law = law.after(units[at], int(column), float((expected + news)[at, column]))
         learnt = Unscored(blended, newcomers, law)
-    made = replace(router, cheap=learnt, id=name, record=record)
-    return Learnt(made, int((~sampled).sum()), ratings, offset)
+    made = replace(router, cheap=learnt, id=name)
+    some = np.unique(np.linspace(0, len(prompts) - 1, COMPARED).astype(np.intp))
+    apart = _disputed(router, made, [prompts[i] for i in some.tolist()])
+    means = _means(router.specialists, score, right)
+    note |= {"disputed": apart, "specialists": {one: list(said) for one, said in means.items()}}
+    made = replace(made, record=replace(router.record, learnt=note))
+    return Learnt(made, int((~sampled).sum()), ratings, offset, apart, means)
+
+
+def _disputed(parent: Router, made: Router, prompts: Sequence[str]) -> float:
+    """The share of these prompts for which the two choose different specialists, before buying anything."""
+    first, second = (
+        one.signal.batch(one.cheap.predict(prompts), one.costs).mean.argmax(axis=1) for one in (parent, made)
+    )
+    return float((first != second).mean())
+
+
+def _means(
+    specialists: tuple[str, ...], score: Matrix, expected: Matrix
+) -> dict[str, tuple[int, float, float]]:
+    """For each specialist with a score: how many it has, their mean, and the mean expected there."""
+    found = {}
+    for column, name in enumerate(specialists):
+        rated = np.isfinite(score[:, column])
+        if rated.any():
+            mean, before = score[rated, column].mean(), expected[rated, column].mean()
+            found[name] = int(rated.sum()), float(mean), float(before)
+    return found
 
 
 def _blended(cheap: Neighbours, prompts: Sequence[str], reward: Matrix, moved: Mask) -> Blended:

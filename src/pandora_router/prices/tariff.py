@@ -134,6 +134,11 @@ class Tariff:
         usage = Usage(0 if write else anew, round(min(cached, tokens)), anew if write else 0, 0)
         return self.of(usage) - self.per_call
 
+    @property
+    def keeps(self) -> bool:
+        """Whether its cache keeps what a request marks: it then has prices of writing and of reading."""
+        return self.cached_in is not None and self.cached_write is not None
+
     def holds(self, usage: Usage) -> int:
         """The input tokens that the provider's cache is expected to hold after a call of these counts.
 

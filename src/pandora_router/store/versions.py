@@ -168,6 +168,14 @@ def keys_counted(open_: Transaction, trial: str) -> dict[str | None, int]:
     return {row[0]: int(row[1]) for row in rows}
 
 
+def right_answer(open_: Transaction, trial: str) -> float | None:
+    """Dollars that a right answer was worth in the newest coin of a trial; None if money does not count."""
+    rows = open_.rows(
+        "SELECT right_answer FROM draws WHERE trial = ? ORDER BY at DESC, decision LIMIT 1", trial
+    )
+    return None if not rows or rows[0][0] is None else float(rows[0][0])
+
+
 def evidence(open_: Transaction, trial: str) -> dict[str, Any]:
     """The state of the evidence of a trial, as JSON values."""
     state: dict[str, Any] = json.loads(open_.rows("SELECT evidence FROM trials WHERE id = ?", trial)[0][0])

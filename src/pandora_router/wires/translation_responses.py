@@ -70,18 +70,15 @@ class ResponsesReader:
         self._done: set[str] = set()
         self._calls = False
         self._refused = False
+        self._part: tuple[str, object] = "", None
 
     def request(self, body: Json) -> NeutralRequest:
         """A request in the neutral form; raises `Untranslatable`."""
         refuse_others(body, KNOWN, HINTS)
         given = body.get("input")
         items = [{"role": "user", "content": given}] if isinstance(given, str) else list(objects(given))
-        first = (
-            [NeutralMessage("system", (TextPart(str(body["instructions"])),))]
-            if body.get("instructions")
-            else []
-        )
-        system, messages = conversation([*first, *(_item(item) for item in items)])
+        stated = (TextPart(str(body["instructions"])),) if body.get("instructions") else ()
+        system, messages = conversation([NeutralMessage("system", stated), *map(_item, items)])
         own, others = offered(body, "function")
         shape = mapping(mapping(body.get("text")).get("format"))
         return NeutralRequest(
@@ -141,7 +138,9 @@ class ResponsesReader:
             self._refused = self._refused or name == "refusal"
             if not opened:
                 yield self._blocks.open(key, PIECES[name])
-            yield BlockMore(self._blocks.places[key], more)
+            before, self._part = self._part, (key, event.get("summary_index"))
+            apart = "\n\n" if before[0] == key and before != self._part else ""  # parts of a summary
+            yield BlockMore(self._blocks.places[key], apart + more)
 
     def _finished(self, key: str, item: Json) -> Iterable[Event]:
         """The end of an item; one that did not come in pieces is whole here."""
@@ -161,7 +160,8 @@ class ResponsesReader:
             whole = "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
             yield self._blocks.open(key, "text")
         elif kind == "reasoning":
-            whole = "\n\n".join(str(part.get("text") or "") for part in objects(item.get("summary")))
+            shown = list(objects(item.get("summary"))) or list(objects(item.get("content")))
+            whole = "\n\n".join(str(part.get("text") or "") for part in shown)
             yield self._blocks.open(key, "thought")
         else:
             raise Untranslatable(f"an output item of the type {str(kind)[:40]!r}")

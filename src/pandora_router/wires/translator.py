@@ -66,6 +66,17 @@ def written(
     return {"model": model, **WRITERS[wire](AnswerAbout("", 0)).request(request, tokens_as, most)}
 
 
+def marked(body: Mapping[str, Any]) -> dict[str, Any]:
+    """A written Messages request whose provider is asked to keep its input in the cache, up to the end.
+
+    Providers of the other wires keep long inputs without being asked.
+    """
+    *before, last = body["messages"]
+    *blocks, end = last["content"]
+    content = [*blocks, {**end, "cache_control": {"type": "ephemeral"}}]
+    return {**body, "messages": [*before, {**last, "content": content}]}
+
+
 @dataclass
 class Translator:
     """One answer from the wire `came`, for a client of the wire `goes`.

@@ -340,12 +340,12 @@ def _same_session(open_: Transaction, decision: str) -> list[str]:
 
 def _read_feedback(body: Any, idempotency: str | None) -> Feedback:
     given: dict[str, Any] = body if isinstance(body, dict) else {}
-    metric, value = (
-        ("reward", given["reward"]) if "reward" in given else (given.get("metric"), given.get("value"))
-    )
+    score = given.keys() & {"score", "reward"}  # one metric: clients that are older say reward
+    metric, value = ("reward", given[min(score)]) if score else (given.get("metric"), given.get("value"))
     observed, texts = given.get("observed_at"), (given.get("comment"), given.get("correction"))
     fits = (
         set(given) <= set(openapi.FEEDBACK["properties"])
+        and len(score) < 2
         and given.get("scope", "decision") in ("decision", "session")
         and all(isinstance(text, str) and _ID.fullmatch(text) for text in (given.get("decision_id"), metric))
         and _number(value, 1.0)
@@ -356,7 +356,7 @@ def _read_feedback(body: Any, idempotency: str | None) -> Feedback:
     )
     if not fits:
         message = (
-            'Expected {"decision_id": ..., "reward": 0.0 to 1.0} or {"decision_id": ..., "metric": ..., '
+            'Expected {"decision_id": ..., "score": 0.0 to 1.0} or {"decision_id": ..., "metric": ..., '
             '"value": 0.0 to 1.0}, and optionally "source" (a text), "observed_at" (Unix seconds), "scope" '
             '("decision", or "session" for all answers of a conversation), "comment" and "correction" '
             f"(texts of at most {openapi.REMARK:,} characters)."

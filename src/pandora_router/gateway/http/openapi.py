@@ -62,10 +62,12 @@ ASKED: Json = {
 }
 """A request on any of the three wires."""
 NAMED = _object(("model",), model=TEXT)
+SCORE: Json = {"type": "number", "minimum": 0, "maximum": 1}
 FEEDBACK = _object(
     ("decision_id",),
     decision_id={"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,100}$"},
-    reward={"type": "number", "minimum": 0, "maximum": 1},
+    score=SCORE,
+    reward=SCORE | {"description": "Another name of `score`."},
     metric={"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,100}$"},
     value={"type": "number"},
     source={"type": "string", "maxLength": 100},

@@ -32,7 +32,7 @@ from pandora_router.wires.events import AnswerReader, framed
 from pandora_router.wires.known import BY_NAME
 from pandora_router.wires.own_members import EFFORT, with_own
 from pandora_router.wires.translation import AnswerAbout, NeutralRequest, Untranslatable
-from pandora_router.wires.translator import NEAREST, Translator, request_of, written
+from pandora_router.wires.translator import NEAREST, Translator, marked, request_of, written
 from pandora_router.wires.wire import Name, Turn, Wire
 
 
@@ -48,9 +48,7 @@ class Crossing:
     parsed: Mapping[str, Any]
     turn: Turn
     circuits: Mapping[str, Circuit]
-    _ways: dict[tuple[Name, str, int, int | None, str | None], dict[str, Any] | str] = field(
-        default_factory=dict
-    )
+    _ways: dict[tuple[object, ...], dict[str, Any] | str] = field(default_factory=dict)
     _request: NeutralRequest | str | None = None
 
     def unreached(self, backend: Backend) -> str | None:
@@ -77,8 +75,8 @@ class Crossing:
             return orjson.dumps(self._body(backend, wire.name))
         asked = replace(self._fitted(self._neutral, backend), stream=stream)
         asked = asked if effort else replace(asked, effort=None)
-        body = written(asked, wire.name, backend.model, backend.tokens_as, backend.max_output)
-        return orjson.dumps(with_own(body, backend.own.get(wire.name, {})))
+        made = written(asked, wire.name, "", backend.tokens_as, backend.max_output)
+        return orjson.dumps(self._whole(backend, wire.name, made))
 
     def _fitted(self, request: NeutralRequest, backend: Backend) -> NeutralRequest:
         """The request with the effort and the limit of tokens that the specialist takes."""
@@ -129,13 +127,17 @@ class Crossing:
         key = (name, backend.tokens_as, backend.max_output, fitted.max_output, fitted.effort)
         if key not in self._ways:
             try:
-                self._ways[key] = written(fitted, name, "", *key[1:3])
+                self._ways[key] = written(fitted, name, "", backend.tokens_as, backend.max_output)
             except Untranslatable as error:
                 self._ways[key] = str(error)
         way = self._ways[key]
-        if isinstance(way, str):
-            return way
-        return with_own({**way, "model": backend.model}, backend.own.get(name, {}))
+        return way if isinstance(way, str) else self._whole(backend, name, way)
+
+    def _whole(self, backend: Backend, name: Name, made: dict[str, Any]) -> dict[str, Any]:
+        """A translated request with its model, its mark for a cache that has prices, and its own members."""
+        goes_on = self.turn.continues or "tools" in self.turn.needs
+        made = marked(made) if name == "messages" and goes_on and backend.prices.keeps else made
+        return with_own({**made, "model": backend.model}, backend.own.get(name, {}))
 
 
 async def accepted(attempt: RunningAttempt, *, last: bool) -> tuple[int, bytes]:
