@@ -61,6 +61,22 @@ def test_net_value_is_score_times_worth_minus_all_money(judged: Running) -> None
     assert [name.partition(":")[0] for name in ways] == ["mix of two"]
 
 
+def test_the_lead_is_as_uncertain_as_both_its_scores(judged: Running) -> None:
+    """What the best single specialist would have scored is a mean over some decisions, no exact number."""
+    text = judged.ask(ROOT).text
+    shown = re.search(r"Against the best single</dt>.*?± ([^;]*); always ([a-z]+):", text, re.DOTALL)
+    assert shown is not None
+    ratings, details = (
+        [row[0] for row in judged.store.submit(lambda open_, sql=sql: open_.rows(sql)).result()]
+        for sql in ("SELECT value FROM feedback", "SELECT detail FROM decisions")
+    )
+    lines = [made["specialists"][shown[2]] for row in details if (made := json.loads(row)["decision"])]
+    spreads = (
+        np.std(values, ddof=1) / len(values) ** 0.5 for values in (ratings, [x["mean"] for x in lines])
+    )
+    assert shown[1] == amount(len(details) * RIGHT * float(np.hypot(*spreads)))
+
+
 def test_without_feedback_the_score_is_called_predicted(tmp_path: Path) -> None:
     running = Running(tmp_path / "store.sqlite")
     try:

@@ -59,15 +59,11 @@ def possible() -> bool:
 
 @pytest.fixture(scope="module")
 def image() -> Iterator[Stage]:
-    """The image, built step by step; pip compiles no byte code, most of which nothing here would run."""
+    """The image, built step by step."""
     if not possible():
         pytest.skip("NOT TESTED: building the image needs root, mount namespaces and overlays")
-    with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-        pytest.MonkeyPatch.context() as patch,
-    ):
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)
-        patch.setenv("PIP_NO_COMPILE", "1")
         try:
             yield build(Path(folder))
         except subprocess.CalledProcessError as error:

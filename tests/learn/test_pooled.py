@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from pandora_router import Never, Router
-from pandora_router.estimators.pooled import Pooled, likeliest, noise_parts
+from pandora_router.estimators.pooled import Blended, Pooled, likeliest, noise_parts
 from pandora_router.gateway.incumbent import sharing
 from pandora_router.learn.refit import refit
 from tests.learn.test_refit import only
+from tests.support.disputes import NAMES, believer, router
+from tests.support.disputes import prompt as asked_for
 from tests.support.routers import QUICK
 from tests.support.tables import generate
 
@@ -135,3 +137,33 @@ def test_what_two_routers_share_is_held_once_and_the_estimates_stay(tmp_path: Pa
     other = Router.fit(generate(n=200, seed=5), costly=QUICK, policy=Never())
     assert sharing(read, other).cheap is read.cheap
     assert sharing(other, served) is other
+
+
+def test_what_the_fit_said_gives_way_where_people_have_rated() -> None:
+    """The router is sure that `large` can count; all its answers of that kind were rated 0."""
+    before = router("large")
+    prompts = [asked_for("count", i) for i in range(200, 800)]
+    score = np.full((600, 3), np.nan)
+    score[:, NAMES.index("large")] = 0.0
+    rated = replace(believer("large", n=600), prompts=tuple(prompts), score=score, fee=np.zeros((600, 3)))
+    made = refit(before, rated).router
+    asked = [asked_for("count", i) for i in range(500, 530)]
+    others = [asked_for("tell", i) for i in range(500, 530)]
+    large = NAMES.index("large")
+    assert before.cheap.predict(asked)[:, large].min() > 0.4
+    assert made.cheap.predict(asked)[:, large].mean() < 0.14
+    assert (made.cheap.predict(others).argmax(axis=1) == NAMES.index("echo")).all()  # nobody rated these
+
+
+def test_the_share_of_rated_requests_is_counted_among_the_nearest() -> None:
+    fitted = Router.fit(generate(n=150, seed=1), costly=QUICK, policy=Never())
+    made = refit(fitted, only(generate(n=90, seed=2), np.arange(90) % 3)).router.cheap
+    assert isinstance(made, Blended)
+    fresh = generate(n=20, seed=3).prompts
+    units = made.before.units(made.embedder.embed(fresh))
+    order = np.argsort(-units @ made.after.units().T, axis=1, kind="stable")
+    share = np.mean([(order[:, :k] >= 150).mean(axis=1) for k in (25, 50, 200)], axis=0)[:, None]
+    parts = made.before.predict(fresh), made.after.predict(fresh), made.linear.predict(units)
+    expected = ((1.0 - share) * parts[0] + (1.0 + share) * parts[1] + parts[2]) / 3.0
+    assert made.predict(fresh) == pytest.approx(expected, abs=1e-3)  # equal cosines are in any order
+    assert 0.0 < share.min() < share.max() < 1.0

@@ -9,8 +9,10 @@ mixes lies on the upper convex hull of the specialists' (money, score).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import Any
 
 from pandora_router.dashboard.layout import Entry, PageTable, amount, number, per_1000
@@ -18,12 +20,16 @@ from pandora_router.dashboard.layout import Entry, PageTable, amount, number, pe
 
 @dataclass(frozen=True)
 class CostAndScore:
-    """A way to answer: its mean score, and its money per request in dollars."""
+    """A way to answer: its mean score, and its money per request in dollars.
+
+    error: the standard error of the mean score, of a prediction by the decisions that it was read from.
+    """
 
     name: str
     score: float
     cost: float
     predicted: bool = True
+    error: float = 0.0
 
     def net(self, right_answer: float) -> float:
         """Dollars per request: score times the worth of a right answer, minus money."""
@@ -60,11 +66,16 @@ def predicted(details: Iterable[Mapping[str, Any]]) -> tuple[float | None, list[
                 scores.setdefault(name, []).append(line["mean"] + value["deducted"][name])
                 fees.setdefault(name, []).append(value["fee"][name])
     singles = [
-        CostAndScore(f"always {name}", sum(known) / len(known), sum(fees[name]) / len(known))
+        CostAndScore(f"always {name}", fmean(known), fmean(fees[name]), error=_error(known))
         for name, known in scores.items()
         if 2 * len(known) >= len(chosen)
     ]
-    return (sum(chosen) / len(chosen) if chosen else None), singles
+    return (fmean(chosen) if chosen else None), singles
+
+
+def _error(scores: Sequence[float]) -> float:
+    """The standard error of a mean; infinite of a single number."""
+    return stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else math.inf
 
 
 def mix_of_two(singles: Sequence[CostAndScore], cost: float) -> CostAndScore | None:
@@ -83,7 +94,9 @@ def mix_of_two(singles: Sequence[CostAndScore], cost: float) -> CostAndScore | N
                 names = (low.name.removeprefix("always "), high.name.removeprefix("always "))
                 mixed = f"{1 - part:.0%} {names[0]}, {part:.0%} {names[1]}" if 0.0 < part < 1.0 else ""
                 alone = high.name if part == 1.0 else low.name
-                best = CostAndScore(mixed or alone, score, low.cost + part * (high.cost - low.cost))
+                money = low.cost + part * (high.cost - low.cost)
+                error = (1.0 - part) * low.error + part * high.error  # at most: as if both erred together
+                best = CostAndScore(mixed or alone, score, money, error=error)
     return best
 
 

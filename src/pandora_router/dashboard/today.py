@@ -207,7 +207,8 @@ def _value(figures: Figures, right_answer: float | None) -> list[Html]:
     others.append(("the mix of two", mix_of_two(figures.singles, router.cost)))
     for name, way in others:
         if way is not None:
-            ahead, error = requests * (net - way.net(right_answer)), requests * doubt * right_answer
+            ahead = requests * (net - way.net(right_answer))
+            error = requests * right_answer * math.hypot(doubt, way.error)
             kind = None if abs(ahead) <= 2.0 * error else "good" if ahead > 0.0 else "bad"
             known = 0.0 < error < math.inf
             gap, doubtful, whole = amounts([ahead, error if known else 0.0, requests * way.net(right_answer)])
@@ -328,5 +329,5 @@ def explained() -> Html:
         "minus all money, looks included. Score: mean of feedback, for all requests of the window. "
         "Predicted: what the router expected of each specialist for its newest "
         f"{NEWEST:,} decisions, before it looked, and at the fees of the fit. The mix of two asks one of two "
-        "specialists at random, for the same money as the router."
+        "specialists at random, for the same money as the router. ±: the standard error of both scores."
     )

@@ -192,13 +192,30 @@ class Neighbours(PromptsOnly):
 
     def predict_unseen(self, prompts: Sequence[str]) -> Matrix:
         """As `predict`, without known prompts of the same vector: the estimate of a new prompt."""
-        vectors = self.embedder.embed(prompts)
+        return self._means(self._nearest_unseen(self.embedder.embed(prompts)), [self.k])[0]
+
+    def predict_with_share(
+        self, vectors: Vectors, first: int, *, unseen: bool = False
+    ) -> tuple[Matrix, Matrix]:
+        """As `predict_vectors`, and the share (n, 1) of known prompts from number `first` on in the means.
+
+        unseen: as in `predict_unseen`.
+        """
+        most = _largest([self.k])
+        nearest = self._nearest_unseen(vectors) if unseen else self.search.nearest(vectors, most)
+        shares = [
+            (nearest[:, :k] >= first).sum(axis=1) / np.maximum((nearest[:, :k] >= 0).sum(axis=1), 1)
+            for k in _each(self.k)
+        ]
+        return self._means(nearest, [self.k])[0], np.mean(shares, axis=0)[:, None]
+
+    def _nearest_unseen(self, vectors: Vectors) -> Positions:
         search, most = self.search, _largest([self.k])
         if isinstance(search, Graph):
-            return self._means(self._others(search, search.packing.codes(vectors), most), [self.k])[0]
+            return self._others(search, search.packing.codes(vectors), most)
         among = same_rows(np.concatenate([self._stored(vectors), self.vectors]))[: len(vectors)]
         copies = [rows[rows >= len(vectors)] - len(vectors) for rows in among]
-        return self._means(search.nearest_except(vectors, most, copies), [self.k])[0]
+        return search.nearest_except(vectors, most, copies)
 
     def _others(self, graph: Graph, asked: Codes, k: int) -> Positions:
         """The k nearest rows that are not equal to those asked, -1 at the end where there are fewer."""

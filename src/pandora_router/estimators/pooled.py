@@ -226,6 +226,9 @@ def noise_parts(covariance: Matrix) -> tuple[float, float]:
 class Blended(PromptsOnly):
     """The mean of three estimates: neighbours before a refit, neighbours after it, and a linear one.
 
+    The first gives way to the second in proportion to the share of rated requests among the neighbours: where
+    people have rated much, what the fit said without them no longer counts.
+
     before: neighbours that know the prompts of the fit and, at the end, `labels` prompts that were scored
     completely since. after: the same with rated requests, completed.
     """
@@ -248,15 +251,16 @@ class Blended(PromptsOnly):
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
         """Estimated rewards (prompts, specialists); `contexts` is ignored."""
         vectors = self.embedder.embed(prompts)
-        estimates = self.before.predict_vectors(vectors) + self.after.predict_vectors(vectors)
-        return np.asarray((estimates + self.linear.predict(self.before.units(vectors))) / 3.0)
+        return self._mixed(self.before.predict_vectors(vectors), vectors, unseen=False)
 
     def predict_unseen(self, prompts: Sequence[str]) -> Matrix:
         """As `predict`, with neighbours that leave prompts of the same vector out."""
-        linear = self.linear.predict(self.before.units(self.embedder.embed(prompts)))
-        return np.asarray(
-            (self.before.predict_unseen(prompts) + self.after.predict_unseen(prompts) + linear) / 3.0
-        )
+        return self._mixed(self.before.predict_unseen(prompts), self.embedder.embed(prompts), unseen=True)
+
+    def _mixed(self, before: Matrix, vectors: Vectors, *, unseen: bool) -> Matrix:
+        after, share = self.after.predict_with_share(vectors, len(self.before.reward), unseen=unseen)
+        linear = self.linear.predict(self.before.units(vectors))
+        return np.asarray(((1.0 - share) * before + (1.0 + share) * after + linear) / 3.0)
 
     @property
     def fitted(self) -> Neighbours:

@@ -12,7 +12,8 @@ the best linear estimate of the missing rewards given the known ones. The neighb
 rows like any others; what was scored stays as it was scored. The refitted router decides on the mean of three
 estimates: the neighbours of the fit (to which prompts that were scored completely are added), the neighbours
 over completed rows, and a linear model with shared parts
-(`estimators.pooled`), which reads rows with missing rewards as they are. A newcomer that joined without any
+(`estimators.pooled`), which reads rows with missing rewards as they are. The first gives way to the second in
+proportion to the share of rated requests among the neighbours. A newcomer that joined without any
 score (`estimators.extended.Unscored`) is known to the linear model alone.
 
 **Complaints.** People rate bad answers more often than good ones. `complaints` shifts the expected scores of
