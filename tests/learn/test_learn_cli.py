@@ -45,16 +45,19 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for i, prompt in enumerate(table.prompts):
             name = "small" if i % 9 else "large"
             chance = 0.7 if i < 560 or name == "large" else 0.3
+            score = float(rng.random() < chance)
+            shown = {"small": 0.6, "large": 0.6, name: 0.6 + 0.3 * (score - chance)}
+            look = {"specialists": list(shown), "values": list(shown.values())}
+            means = {one: {"mean": 0.6} for one in shown}
+            seen = {"specialists": means, "purchases": [look] if i % 2 else []}
             row = replace(
                 opened(f"d{i}", at=now + i), specialist=name, asked=name, worth=0.6,
-                detail={"value": {"right_answer": WORTH}},
+                detail={"value": {"right_answer": WORTH}, "decision": seen},
             )  # fmt: skip
             log.begin(open_, row, [Attempt(f"a{i}", row.id, "answer", name, now, 1)], prompt=prompt)
             log.settle(open_, Settlement(f"a{i}", Outcome("ok", 50_000_000), now))
             log.close(open_, row.id, now, status="ok")
-            log.give_feedback(
-                open_, Feedback(f"f{i}", row.id, now, "reward", float(rng.random() < chance)), None
-            )
+            log.give_feedback(open_, Feedback(f"f{i}", row.id, now, "reward", score), None)
     database.close()
     return folder
 
@@ -99,6 +102,8 @@ def test_refit_writes_a_router_that_knows_the_requests(place: Path) -> None:
     before, after = Router.load(place / "router"), Router.load(place / "b")
     facts = after.record.learnt
     assert (facts["parent"], facts["metric"], facts["ratings"]) == (before.id, "reward", 900)
+    assert facts["looks"]["requests"] == 450  # both were looked at for every second request
+    assert facts["looks"]["slope"] > 1.0  # these looks say 0.3 of what they know
     assert facts["since"] < facts["until"] <= time.strftime("%Y-%m-%d %H:%M", time.gmtime())
     rated = rewards(place)
     for name, given in rated.items():

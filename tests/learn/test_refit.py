@@ -12,7 +12,7 @@ from pandora_router.data import Table
 from pandora_router.errors import UsageError
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.learn.drift import ALARM, FIRST, detect
-from pandora_router.learn.refit import aligned, complaint_offset, refit, spread
+from pandora_router.learn.refit import aligned, complaint_offset, refit, spread, told_by_looks
 from tests.support.routers import QUICK
 from tests.support.tables import generate
 
@@ -34,6 +34,61 @@ def test_missing_cells_follow_by_conditioning_a_normal_law() -> None:
     assert found[0] == pytest.approx(draws[near].mean(axis=0), abs=0.15)
     assert found[0, [0, 2]] == pytest.approx([0.5, -0.3])
     assert found[1].tolist() == [0.0] * 4
+
+
+def test_looks_are_noisy_observations_in_the_same_normal_law() -> None:
+    """Against the posterior by adding precisions, for rows of every pattern of rated and looked-at cells."""
+    rng = np.random.default_rng(1)
+    root = rng.standard_normal((3, 3))
+    covariance, told = root @ root.T + np.eye(3), 0.5 * rng.standard_normal((200, 3))
+    news = rng.standard_normal((200, 3))
+    told[rng.random(told.shape) < 0.4] = np.nan
+    news[rng.random(news.shape) < 0.6] = np.nan
+    found, prior = spread(news, covariance, told), np.linalg.inv(covariance)
+    share = np.nanmean(told**2, axis=0) / np.diag(covariance)
+    noise = np.diag(covariance) * (1.0 / share - 1.0)
+    for row in range(200):
+        rated, looked = np.isfinite(news[row]), np.isfinite(told[row]) & ~np.isfinite(news[row])
+        precision = np.where(rated, 1e8, np.where(looked, 1.0 / noise, 0.0))
+        value = np.where(rated, news[row], np.where(looked, told[row] / share, 0.0))
+        posterior = np.linalg.solve(prior + np.diag(precision), precision * value)
+        assert found[row] == pytest.approx(posterior, abs=1e-5)
+    blank = np.full_like(news, np.nan)
+    alone = spread(blank, covariance, np.where(np.arange(3) == 1, told, np.nan))[:, 1]
+    assert alone == pytest.approx(np.nan_to_num(told[:, 1]))  # a look alone says what it says
+    assert spread(news, covariance, blank).tolist() == spread(news, covariance).tolist()
+
+
+def test_what_looks_tell_is_measured_on_the_rated_answers() -> None:
+    rng = np.random.default_rng(2)
+    shown, noise = rng.standard_normal((2, 4000, 2))
+    answered = np.argmax(shown, axis=1)  # who looked better answers
+    known = np.arange(2) == answered[:, None]
+    told, slope = told_by_looks(shown, np.where(known, 0.5 * shown + noise, np.nan))
+    assert slope == pytest.approx(0.5, abs=0.06)
+    assert told == pytest.approx(slope * shown)
+    against, none = told_by_looks(shown, np.where(known, noise - 0.5 * shown, np.nan))
+    assert none == 0.0
+    assert np.isnan(against).all()
+    assert told_by_looks(shown[:20], np.where(known, shown, np.nan)[:20])[1] == 0.0  # too few
+
+
+def test_looks_fill_the_cells_of_those_that_did_not_answer(small: Router) -> None:
+    """Looks that show part of the truth lower the error of completed cells; wrong ones change nothing."""
+    traffic = generate(n=400, seed=11)
+    asked = np.arange(400) % 3
+    truth = traffic.reward - small.cheap.predict(traffic.prompts)
+    plain = refit(small, only(traffic, asked)).router
+    told, misled = (refit(small, only(traffic, asked), looks=sign * 0.3 * truth).router for sign in (1, -1))
+
+    def error(router: Router) -> float:
+        rows = router.cheap.after.reward[-400:] - traffic.reward  # type: ignore[attr-defined]
+        return float(np.sqrt(np.mean(rows[np.arange(3) != asked[:, None]] ** 2)))
+
+    assert error(told) < 0.7 * error(plain)
+    assert error(misled) == error(plain)
+    assert told.record.learnt["looks"]["requests"] == 400
+    assert misled.record.learnt["looks"] == {"requests": 0, "slope": 0.0}
 
 
 @pytest.fixture(scope="module")

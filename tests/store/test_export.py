@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ import pytest
 from pandora_router.errors import UsageError
 from pandora_router.gateway.generation import LearningRules
 from pandora_router.gateway.http.learner import usual_delay
+from pandora_router.router.decision import BoxStatus, Decision, Estimates, Prices, Purchase, PurchaseStatus
+from pandora_router.search import Select, Trace
 from pandora_router.store import explored, export, log
 from pandora_router.store.database import connect
 from pandora_router.store.migrations import migrate
@@ -65,6 +68,38 @@ def test_the_log_becomes_parquet_and_a_routing_table(url: str, tmp_path: Path) -
     assert [json.loads(row["looks"]) for row in rows] == [[{"specialists": ["small"], "cost": 0.1}], []]
     assert sorted(path.name for path in tmp_path.glob("*log*")) == ["log.parquet"]
     database.close()
+
+
+def bought(shown: dict[str, float | None], means: tuple[float, ...] = ()) -> dict[str, object]:
+    """A decision between a, b and c, each worth 0.5 at first, after a look at those in `shown`."""
+    sealed = np.full(3, 0.5)
+    status = (BoxStatus.OPENED,) * 3
+    purchase = Purchase(
+        *(tuple(shown), tuple(shown.values()), tuple(shown.values()), 0.1, 0.01, 0.2),
+        PurchaseStatus.ARRIVED, means=means,
+    )  # fmt: skip
+    decision = Decision(
+        *("id", datetime.fromtimestamp(NOW, UTC), "a", Trace((Select(0),), (), 0.01), (purchase,)),
+        Estimates(("a", "b", "c"), sealed, sealed, sealed, status),
+        Prices(sealed, sealed, sealed, sealed), "policy", "artifact", 0.1, worth=dict.fromkeys("abc", 0.5),
+    )  # fmt: skip
+    return decision.to_dict()
+
+
+def test_the_news_of_looks_is_what_they_changed_in_the_last_decision_that_had_some(url: str) -> None:
+    database = connect(url)
+    migrate(database)
+    alone = bought({"a": 0.75, "c": None})
+    together = bought({"b": 0.0}, means=(0.1, 0.9, 0.3))
+    with database.transaction() as open_:
+        for i, (prompt, decision) in enumerate([("p", together), ("p", alone), ("p", None), ("q", together)]):
+            looks, detail = (0, {}) if decision is None else (1, {"decision": decision})
+            row = replace(opened(f"d{i}", at=NOW + i), inspected=looks, detail=detail)
+            log.begin(open_, row, [], prompt=prompt)
+        found = export.news_of_looks(open_, ("q", "p", "x"), ("b", "a", "new"), NOW, NOW + 10)
+    database.close()
+    expected = [[0.4, np.nan, np.nan], [np.nan, 0.25, np.nan], [np.nan] * 3]
+    np.testing.assert_allclose(found, expected)
 
 
 def test_a_surprise_is_the_last_rating_of_the_specialist_that_was_asked(url: str) -> None:

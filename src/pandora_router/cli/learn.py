@@ -324,8 +324,9 @@ def refit(
     """Write a router that also knows the rated requests of the log; the old one stays as it is.
 
     Prompts must have been stored (`serve: {bodies: true}`). Each rated answer tells about one specialist;
-    what it says about the others follows from how their scores go together on the prompts of the fit. To
-    try the new router on live requests: pandora learn trial. To serve it, name its folder in serve.router.
+    what it says about the others follows from how their scores go together on the prompts of the fit, and
+    from looks that were bought before the decision. To try the new router on live requests: pandora learn
+    trial. To serve it, name its folder in serve.router.
 
     \b
     Examples:
@@ -336,13 +337,16 @@ def refit(
     from pandora_router.data import storage
     from pandora_router.learn.evidence import allowance
     from pandora_router.learn.refit import refit as learnt
-    from pandora_router.store.export import routing_table
+    from pandora_router.store.export import news_of_looks, routing_table
 
     router, until = open_router(folder), time.time()
     since, most = until - days * 86_400.0, partial(allowance, per_key=per_key)
     traffic = within(store, lambda open_: routing_table(open_, metric, since, until, most))
     fair = None if labels is None else storage.load(labels)
-    made = learnt(router, traffic, complaints=complaints, fair=fair)
+    looks = within(
+        store, lambda open_: news_of_looks(open_, traffic.prompts, router.specialists, since, until)
+    )
+    made = learnt(router, traffic, complaints=complaints, fair=fair, looks=looks)
     data = {"metric": metric, "since": day(since), "until": day(until)}
     record = dataclasses.replace(made.router.record, learnt={**made.router.record.learnt, **data})
     dataclasses.replace(made.router, record=record).save(output, replace=replace, inputs=[folder])

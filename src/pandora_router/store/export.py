@@ -24,6 +24,7 @@ from pandora_router.folders import replacing
 from pandora_router.store.database import Row, Transaction
 from pandora_router.store.log import DECISION, ENDED
 from pandora_router.store.money import dollars
+from pandora_router.types import Matrix
 
 BLOCK = 10_000
 """Rows in memory at once while decisions are written to Parquet."""
@@ -153,6 +154,53 @@ def routing_table(
     )
 
 
+def news_of_looks(
+    open_: Transaction, prompts: Sequence[str], specialists: Sequence[str], since: float, until: float
+) -> Matrix:
+    """What looks changed in decisions of [since, until) on these prompts (prompts, specialists).
+
+    A cell is the value of a specialist after the looks of the decision minus its mean before them, NaN where
+    it was not looked at. Of equal prompts the last decision with looks counts.
+    """
+    news = np.full((len(prompts), len(specialists)), np.nan)
+    row = {prompt: i for i, prompt in enumerate(prompts)}
+    column = {name: j for j, name in enumerate(specialists)}
+    for prompt, detail in open_.stream(_LOOKED, since, until):
+        if (i := row.get(str(prompt))) is None:
+            continue
+        changes = changed_by_looks(json.loads(str(detail)).get("decision", {}))
+        if changes:
+            news[i] = np.nan
+        for name in changes.keys() & column.keys():
+            news[i, column[name]] = changes[name]
+    return news
+
+
+def changed_by_looks(decision: Mapping[str, Any]) -> dict[str, float]:
+    """By specialist that was looked at, its value at the end minus its mean before; of `Decision.to_dict`.
+
+    >>> mean = {"a": {"mean": 0.5}, "b": {"mean": 0.25}}
+    >>> one = {"specialists": ["a"], "values": [0.75], "means": []}
+    >>> changed_by_looks({"specialists": mean, "purchases": [one]})
+    {'a': 0.25}
+    >>> changed_by_looks({"specialists": mean, "purchases": [{**one, "means": [1.0, 0.0]}]})
+    {'a': 0.5}
+    """
+    lines = decision.get("specialists", {})
+    before: dict[str, Any] = {name: line.get("mean") for name, line in lines.items()}
+    values: dict[str, Any] = {}
+    for purchase in decision.get("purchases", []):
+        values |= dict(zip(purchase["specialists"], purchase["values"], strict=True))
+        if purchase.get("means"):  # estimates depend on everything opened: later looks change earlier values
+            now = dict(zip(before, purchase["means"], strict=True))
+            values = {name: now[name] for name, value in values.items() if value is not None}
+    return {
+        name: value - before[name]
+        for name, value in values.items()
+        if value is not None and before.get(name) is not None
+    }
+
+
 def sampled_prompts(open_: Transaction, most: int, since: float, until: float) -> list[tuple[str, str]]:
     """A fair sample of at most `most` kept prompts of [since, until), each with the id of its decision.
 
@@ -244,6 +292,12 @@ _RATERS = """
     JOIN bodies b ON b.decision = d.id
     JOIN (SELECT DISTINCT decision, metric FROM feedback) m ON m.decision = d.id
     WHERE m.metric = ? AND d.at >= ? AND d.at < ? AND b.prompt IS NOT NULL
+"""
+
+_LOOKED = """
+    SELECT b.prompt, d.detail FROM decisions d JOIN bodies b ON b.decision = d.id
+    WHERE d.at >= ? AND d.at < ? AND d.inspected > 0 AND b.prompt IS NOT NULL
+    ORDER BY d.at, d.id
 """
 
 # the last feedback of a decision counts; of equal prompts the last decision does
