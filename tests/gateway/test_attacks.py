@@ -175,6 +175,22 @@ def test_an_image_by_address_is_counted_like_one_in_the_request(serve: Serve, st
     assert post(gateway, PATHS["chat"], body, Authorization=f"Bearer {secret}")[0] == 429
 
 
+@pytest.mark.parametrize("path", [*PATHS.values(), "embeddings"])
+def test_a_client_cannot_book_a_call_on_another_project(serve: Serve, stub: Stub, path: str) -> None:
+    wire = next((name for name in PATHS if PATHS[name] == path), "chat")
+    body = {"model": "small", "input": "x"} if path == "embeddings" else request(wire, "small")
+    asks = {
+        "openai-organization": "org-b",
+        "openai-project": "proj-b",
+        "openai-beta": "a",
+        "anthropic-beta": "b",
+    }
+    assert post(serve(backend(stub, "small")), path, body, **asks)[0] == 200
+    sent = stub.headers[-1]
+    assert (sent["openai-beta"], sent["anthropic-beta"]) == ("a", "b")
+    assert not {"openai-organization", "openai-project"} & set(sent)
+
+
 @pytest.mark.parametrize("wire", PATHS)
 def test_absurd_numbers_are_refused(serve: Serve, stub: Stub, wire: str) -> None:
     gateway = serve(backend(stub, "small"))
