@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from urllib.parse import urlsplit
@@ -16,6 +18,7 @@ from aiohttp import web
 
 from pandora_router.gateway.http.protocol import Arriving
 from pandora_router.gateway.http.telemetry import redacted
+from pandora_router.gateway.request import attempts
 from pandora_router.gateway.request.eligible import MEDIUM
 from pandora_router.prices import Tariff
 from pandora_router.store import accounts
@@ -173,6 +176,22 @@ def test_an_image_by_address_is_counted_like_one_in_the_request(serve: Serve, st
     parts = [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]
     body = {**request("chat", "small", max_tokens=1), "messages": [{"role": "user", "content": parts}]}
     assert post(gateway, PATHS["chat"], body, Authorization=f"Bearer {secret}")[0] == 429
+
+
+@pytest.mark.parametrize("path", [*PATHS.values(), "embeddings"])
+def test_a_client_cannot_book_a_call_on_another_project(serve: Serve, stub: Stub, path: str) -> None:
+    wire = next((name for name in PATHS if PATHS[name] == path), "chat")
+    body = {"model": "small", "input": "x"} if path == "embeddings" else request(wire, "small")
+    asks = {
+        "openai-organization": "org-b",
+        "openai-project": "proj-b",
+        "openai-beta": "a",
+        "anthropic-beta": "b",
+    }
+    assert post(serve(backend(stub, "small")), path, body, **asks)[0] == 200
+    sent = stub.headers[-1]
+    assert (sent["openai-beta"], sent["anthropic-beta"]) == ("a", "b")
+    assert not {"openai-organization", "openai-project"} & set(sent)
 
 
 @pytest.mark.parametrize("wire", PATHS)
@@ -342,3 +361,59 @@ def test_a_client_that_reads_slowly_does_not_make_its_specialist_slow(serve: Ser
         lengths = gateway.gateway.measured["small"]
         assert lengths.output.value == 200  # the answer was whole and has been counted
         assert lengths.seconds.given(0.0) < 1.0
+
+
+ENDLESS = 30.0
+"""Seconds for which the server below sends nothing of an answer; then it goes on, so that a test can end."""
+
+
+class Lively(WebServer):
+    """Is never silent; some models send no content: at first, later (after a word) or for a while."""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        model = (await request.json())["model"]
+        if model == "at first":
+            await self._noise(response, b": PROCESSING\n\n", ENDLESS)
+        elif model == "for a while":
+            await self._noise(response, b": PROCESSING\n\n", 2 * SILENT)
+        for word in range(12):
+            await response.write(chat_event("small", f" word{word}"))
+            await asyncio.sleep(0.25)
+            if model == "later" and word == 0:
+                await self._noise(response, chat_event("small", ""), ENDLESS)
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    async def _noise(self, response: web.StreamResponse, event: bytes, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            await response.write(event)
+            await asyncio.sleep(0.02)
+
+
+SILENT = 0.7
+"""The `timeout` of its endpoint."""
+
+
+def test_events_without_content_end_a_call_but_not_one_that_thinks_or_writes_slowly(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "PATIENCE", 3)
+    with closing(Lively()) as lively:
+        names = ("at first", "later", "for a while")
+        gateway = serve(*(backend(lively, name, timeout=SILENT) for name in names))
+
+        def ask(name: str) -> tuple[int, dict[str, str], bytes]:
+            return post(gateway, PATHS["chat"], request("chat", name, stream=True))
+
+        with ThreadPoolExecutor() as pool:
+            first, begun, whole = pool.map(ask, names)
+        assert first[0] == 504
+        assert (begun[0], begun[2].count(b" word"), b"broke off" in begun[2]) == (200, 1, True)
+        assert (whole[0], whole[2].count(b" word"), b"[DONE]" in whole[2]) == (200, 12, True)
+        assert gateway.settled(whole[1]["x-pandora-decision-id"])[0] == "ok"
+        ended = gateway.rows("SELECT specialist, reason, cost FROM attempts WHERE status = 'error'")
+        assert {name for name, *_ in ended} == {"at first", "later"}
+        assert all("without content" in reason and cost > 0 for _, reason, cost in ended)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
+import io
 import json
 import os
 import random
@@ -11,6 +13,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import wave
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -79,7 +82,18 @@ IMAGE = {
     "responses": {"type": "input_image", "image_url": "https://example.com/a.png"},
     "messages": {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
 }
-SOUND = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+
+
+def recorded(seconds: float) -> str:
+    """A WAV file of so much silence, in base64: 24 samples a second, of one byte."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setparams((1, 1, 24, 0, "NONE", ""))
+        sound.writeframes(bytes(round(24 * seconds)))
+    return base64.b64encode(file.getvalue()).decode()
+
+
+SOUND = {"type": "input_audio", "input_audio": {"data": recorded(1.0), "format": "wav"}}
 SEARCH: dict[str, dict[str, Any]] = {
     "chat": {"web_search_options": {"search_context_size": "low"}},
     "responses": {"tools": [{"type": "web_search"}], "max_tool_calls": 2},

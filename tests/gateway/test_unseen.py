@@ -5,6 +5,7 @@ The law in every case: a key is charged what the provider's own books say, and n
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import threading
@@ -21,9 +22,10 @@ pytest.importorskip("uvicorn", reason="pip install 'pandora-router[serve]'")
 from pandora_router.prices import Tariff
 from pandora_router.store import accounts
 from pandora_router.store.money import nanodollars
-from pandora_router.wires.demand import demand_of
+from pandora_router.wires.demand import PER_SECOND, demand_of, sound_tokens
 from tests.gateway.conftest import Running, Serve, backend
 from tests.gateway.test_attacks import key
+from tests.gateway.test_parts import recorded
 from tests.gateway.test_wires import PATHS, post, request
 from tests.support.provider import Provider
 from tests.support.provider_models import Asked, Bill, Fault, Model, Stream
@@ -342,10 +344,16 @@ def spoken(wire: str, *parts: Any) -> dict[str, Any]:
     return {member: [{"role": "user", "content": [*parts, text]}], limit: 50}
 
 
+def sound(data: str) -> dict[str, Any]:
+    return {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
+
+
+FLAC = base64.b64encode(b"fLaC" + bytes(60)).decode()
 EARLIER = {"role": "assistant", "audio": {"id": "audio_1"}}
 THERE = {
     "a video": ("chat", spoken("chat", {"type": "video_url", "video_url": {"url": "https://a.b/c.mp4"}})),
     "a sound by address": ("chat", spoken("chat", {"type": "audio_url", "audio_url": {"url": URL}})),
+    "a sound of a length that only its decoder knows": ("chat", spoken("chat", sound(FLAC))),
     "an earlier answer in sound": ("chat", {"messages": [EARLIER, SAYS], "max_tokens": 50}),
     "a file of a container": (
         "messages",
@@ -371,7 +379,9 @@ def test_what_the_bytes_do_not_limit_is_charged_as_billed_and_reserved(
     wire, more = THERE[what]
     billing.read = 30_000
     windows = (("small", SOME), ("unknown", None))
-    gateway = serve(*(backend(billing, name, context=window) for name, window in windows), keys=True)
+    prices = Tariff(1.0, 10.0, audio_in=1.0)
+    served = (backend(billing, name, context=window, prices=prices) for name, window in windows)
+    gateway = serve(*served, keys=True)
     free, limited = key(gateway, "free"), key(gateway, "limited", budget=nanodollars(0.85))
     body = {**request(wire, "small"), **more}
     status, headers, _ = post(gateway, PATHS[wire], body, Authorization=f"Bearer {free}")
@@ -383,6 +393,49 @@ def test_what_the_bytes_do_not_limit_is_charged_as_billed_and_reserved(
     unknown = {**body, "model": "unknown"}
     status, _, answer = post(gateway, PATHS[wire], unknown, Authorization=f"Bearer {limited}")
     assert (status, b"add window: ..." in answer) == (400, True)
+
+
+@pytest.mark.parametrize("window", [None, 200_000], ids=["no window", "a window"])
+def test_a_budget_holds_against_long_sounds(serve: Serve, billing: Billing, window: int | None) -> None:
+    """Two hours, thirty times at once; the budget is enough for one reservation."""
+    billing.read = 7200 * PER_SECOND if window is None else window
+    prices = Tariff(1.0, 10.0, audio_in=1.0)
+    gateway = serve(backend(billing, "small", prices=prices, context=window), keys=True)
+    secret = key(gateway, "team", budget=nanodollars(0.85))
+    body = {**request("chat", "small"), **spoken("chat", sound(recorded(7200.0)))}
+    assert at_once(gateway, PATHS["chat"], body, secret) == {200, 429}
+    assert 0 < sum(bill.nanodollars for bill in billing.log) <= nanodollars(0.85)
+
+
+def mp3(seconds: float, tag: int = 0) -> tuple[bytes, float]:
+    """MPEG audio at 8 kbit/s after a tag of so many bytes, and its exact length in seconds."""
+    head = b"ID3\x04\x00\x00" + bytes([tag >> 21, tag >> 14 & 127, tag >> 7 & 127, tag & 127]) + bytes(tag)
+    count = round(seconds * 24_000 / 576)  # frames of 576 samples, at 24 kHz
+    return (head if tag else b"") + count * (b"\xff\xf3\x14\xc4" + bytes(20)), count * 576 / 24_000
+
+
+@pytest.mark.parametrize("tag", [0, 5000])
+def test_the_seconds_of_a_sound_are_counted_in_full(tag: int) -> None:
+    data, seconds = mp3(600.0, tag)
+    slow = base64.b64encode(data).decode()
+    told = {sent: sound_tokens({"data": sent, "format": "x"}) for sent in (slow, recorded(seconds))}
+    assert all(0 <= (tokens or 0) - PER_SECOND * seconds < 200 for tokens in told.values())
+    assert sound_tokens({"data": f"data:audio/mpeg;base64,{slow}"}) == told[slow]
+    for unknown in ({"data": "///"}, {"data": 5}, {"url": URL}, {"data": slow, "url": URL}, {"data": FLAC}):
+        assert sound_tokens(unknown) is None
+
+
+def test_a_sound_whose_header_can_be_read_in_two_ways_is_not_measured() -> None:
+    whole = base64.b64decode(recorded(60.0))
+    form = whole[12:36]
+    faster = form[:12] + (10**6).to_bytes(4, "little") + form[16:]
+    for other in (
+        whole[:12] + faster + whole[12:],
+        whole[:12] + b"JUNK\x07\0\0\0" + bytes(7) + whole[12:],
+        whole[:12] + b"JUNK\0\x40\0\0" + faster + bytes(0x4000 - 24) + whole[12:],
+        whole[:20] + b"\x11\0" + whole[22:],  # ADPCM
+    ):
+        assert sound_tokens({"data": base64.b64encode(other).decode()}) is None
 
 
 UNBROKEN = "QUJD" * 100_000

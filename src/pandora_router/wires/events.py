@@ -197,8 +197,9 @@ class AnswerReader:
 
     strip_usage, strip_chances: token counts and log-probabilities were not asked for by the client, and are
     left out of what is sent on. glimpse: what a look has seen. usage: the latest token counts, final if
-    `counted`. events: those that carry data. content: whether the answer itself has begun. failed: the error
-    that the stream reported. response: the id of the answer.
+    `counted`. events: those that carry data. content: whether the answer itself has begun; fresh: whether the
+    last bytes that were read in full had content. failed: the error that the stream reported. response: the
+    id of the answer.
     """
 
     wire: StreamWire
@@ -209,6 +210,7 @@ class AnswerReader:
     counted: bool = False
     events: int = 0
     content: bool = False
+    fresh: bool = False
     failed: str | None = None
     response: str | None = None
     _unsent: list[bytes] = field(default_factory=list)
@@ -225,15 +227,20 @@ class AnswerReader:
         if answer is not None:
             self.usage, self.counted, self.response = usage_of(answer), True, string(answer.get("id"))
 
-    def feed(self, chunk: bytes) -> None:
-        """Read the next bytes of a stream; raises `EventTooLarge`."""
-        plain = self._frames.plain(chunk) if self.seen and not self.strip_chances else None
+    def feed(self, chunk: bytes, *, full: bool = False) -> None:
+        """Read the next bytes of a stream; raises `EventTooLarge`.
+
+        Once the answer has begun, events that tell nothing but more content are not parsed, unless `full`:
+        then `fresh` says whether one of these has content, and is no keep-alive.
+        """
+        self.fresh = False
+        plain = self._frames.plain(chunk) if self.seen and not self.strip_chances and not full else None
         if plain is not None:  # events that only carry more content
             self._unsent.append(plain[0])
             self.events += plain[1]
             return
         for frame in self._frames.feed(chunk):
-            self._take(frame)
+            self._take(frame, full=full)
 
     def sent(self) -> bytes:
         """What is to be sent on and was not yet."""
@@ -245,7 +252,7 @@ class AnswerReader:
         """The same after the last bytes of the stream: with those that are no whole event."""
         return self.sent() + self._frames.rest
 
-    def _take(self, frame: bytes) -> None:
+    def _take(self, frame: bytes, *, full: bool) -> None:
         """Keep a frame for the client, and what it says."""
         data = data_of(frame)
         if self.strip_chances:
@@ -253,7 +260,10 @@ class AnswerReader:
         event = None
         if data and data != DONE:
             self.events += 1
-            event = parsed(data) if not self.seen or TELLS.search(data) else None
+            tells = not self.seen or TELLS.search(data)
+            event = parsed(data) if tells else None
+            if full and not tells and (more := parsed(data)) is not None:
+                self.fresh = self.fresh or self.wire.piece(more).content
         piece = None if event is None else self.wire.piece(event)
         if event is not None and piece is not None:
             if piece.usage is not None:
@@ -263,6 +273,7 @@ class AnswerReader:
             self.response = piece.response or self.response
             if self.glimpse is not None and not self.glimpse.done:
                 self.wire.show(event, self.glimpse)
+            self.fresh = self.fresh or piece.content
             self.content = self.content or piece.content
         if piece is None or not (piece.only_usage and self.strip_usage):
             self._unsent.append(frame)

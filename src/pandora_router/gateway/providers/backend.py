@@ -275,8 +275,9 @@ class Backend:
 
         What a tool of the provider brings is read too: up to the whole window, once for each of its calls. So
         is input that lies at the provider. A summary that the provider may write before reads all of it once
-        more.
+        more. The tokens of sounds come on top, up to the window where it is known.
         """
+        size += min(demand.sounds, self.context or demand.sounds)
         if demand.tools or demand.away:
             size = (1 + demand.calls) * max(size, self.context or 0)
         if demand.compacts:

@@ -36,6 +36,11 @@ OURS = frozenset({401, 402})
 UNREAD = 0.25
 """The largest share of its seconds for which an answer may not have been read, if its speed is learnt."""
 
+PATIENCE = 10
+"""A stream may keep its client waiting for content so many times as long as it may be silent."""
+SURE = 1.0
+"""Seconds of waiting after which it is checked whether what arrives has content: each event is not parsed."""
+
 
 @dataclass(eq=False)
 class RunningAttempt:
@@ -71,6 +76,7 @@ class RunningAttempt:
     _ended: bool = False
     _last_read: float = 0.0
     _paused: float = 0.0
+    _waited: float = 0.0
 
     @property
     def backend(self) -> Backend:
@@ -187,19 +193,29 @@ class RunningAttempt:
         return body
 
     async def _read(self, *, begun: bool = False) -> None:
-        """Read the next bytes; an error in the stream raises `Failed` unless sending has `begun`."""
+        """Read the next bytes; an error in the stream raises `Failed` unless sending has `begun`.
+
+        So does a stream of comments and other events without content that goes on for too long (`PATIENCE`).
+        """
         assert self.relay is not None
         if self._last_read:
             self._paused += time.time() - self._last_read
+        asked = time.monotonic()
         chunk = await self.relay.chunk()
+        self._waited += time.monotonic() - asked
         self._last_read = time.time()
         if not chunk:
             self._ended = True
             return
         try:
-            self.reader.feed(chunk)
+            self.reader.feed(chunk, full=self._waited > SURE)
         except EventTooLarge as error:
             raise Failed(str(error), "invalid reply", again=False, charged=True) from error
+        if self.reader.fresh:
+            self._waited = 0.0
+        elif self._waited > PATIENCE * self.backend.endpoint.timeout:
+            why = f"{self.backend.name} sent events without content for {self._waited:.0f} s"
+            raise Failed(why, "timeout", again=True, charged=True)
         self.failed = self.failed or self.reader.failed
         if self.failed is not None and not begun:
             raise Failed(f"{self.backend.name} failed at the start", "cut", again=True, charged=True)

@@ -198,8 +198,8 @@ def broken_off(translator: Translator | None, wire: Wire, message: str) -> bytes
     return b"".join(framed(name, event) for name, event in wire.failure(message))
 
 
-PASSED = ("anthropic-version", "anthropic-beta", "openai-organization", "openai-project", "openai-beta")
-"""Headers of a client that are passed on to the specialist."""
+PASSED = ("anthropic-version", "anthropic-beta", "openai-beta")
+"""Headers of a client that are passed on to the specialist: none that says which account or project pays."""
 
 ATTEMPTS = 3
 """At most this many calls are made for one request, looks apart."""

@@ -33,7 +33,7 @@ SAID = ("allow", "deny", "kind", "max-fee", "router", "session")
 MEDIUM = 2**14
 """Bytes counted for an image, a sound or a file. Providers make about a thousand tokens of an image; the most
 that is known are 48,169 (gpt-4o-mini, in full detail), which the reservation of a request covers, because it
-is for three calls."""
+is for three calls. The seconds of a sound come on top (`Demand.sounds`), and the window for a file."""
 INSTRUCTED = 2**10
 """Bytes counted for what providers add to a request with tools: instructions of some hundred tokens."""
 
