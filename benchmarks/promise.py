@@ -130,8 +130,9 @@ def edited(text: str, url: str, cancel: Cancel, value: Value) -> str:
                     f"  {name}: {{kind: chat, endpoint: local, model: {name}, prices: {prices}{told}}}"
                 )
             continue
-        elif line.startswith("  router:"):
+        elif line.startswith("  default:"):  # until there is a router
             lines.append("  keys: none")
+            line = "  router: router"
         lines.append(line)
     return "\n".join(lines) + "\n"
 

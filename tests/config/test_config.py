@@ -56,7 +56,8 @@ def test_the_template_is_valid_and_every_commented_line_too(tmp_path: Path, goal
     assert config.answering == ("small", "large")
     assert config.value.right_answer == (None if goal else 1.0)
     assert (config.goal is None) == (not goal)
-    assert config.serve.router == "router"  # `init`, `collect`, `fit`, `serve` work after one another
+    assert config.serve.default == "small"  # `serve` works at once; `fit` says the line that serves its router
+    assert config.serve.router is None
     alive = []
     for line in text.splitlines():
         bare = re.sub(r"^(\s*)# ( *[a-z_]+:)", r"\1\2", line)
@@ -64,6 +65,7 @@ def test_the_template_is_valid_and_every_commented_line_too(tmp_path: Path, goal
     every = read(tmp_path, "\n".join(alive))
     assert every.fit.default == "small"
     assert every.serve.port == 8080
+    assert every.serve.router == "router"
     assert set(every.specialists) >= {"small", "large"}
 
 
