@@ -56,7 +56,9 @@ def test_the_template_is_valid_and_every_commented_line_too(tmp_path: Path, goal
     assert config.answering == ("small", "large")
     assert config.value.right_answer == (None if goal else 1.0)
     assert (config.goal is None) == (not goal)
-    assert config.serve.default == "small"  # `serve` works at once; `fit` says the line that serves its router
+    assert (
+        config.serve.default == "small"
+    )  # `serve` works at once; `fit` says the line that serves its router
     assert config.serve.router is None
     alive = []
     for line in text.splitlines():
