@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,12 +37,18 @@ PACER, PARETO = "ParetoBandit's pacer, our router", "ParetoBandit, learning"
 class Replayed(Protocol):
     """What a month is drawn from; see `goals.Measured`."""
 
-    curve: Curve
-    worths: Numbers
-    score: Numbers
-    money: Numbers
-    singles: Numbers
-    fees: Numbers
+    @property
+    def curve(self) -> Curve: ...
+    @property
+    def worths(self) -> Numbers: ...
+    @property
+    def score(self) -> Numbers: ...
+    @property
+    def money(self) -> Numbers: ...
+    @property
+    def singles(self) -> Numbers: ...
+    @property
+    def fees(self) -> Numbers: ...
 
 
 def month(shape: str) -> NDArray[np.int64]:
@@ -93,8 +99,11 @@ class Stream:
     @classmethod
     def of(cls, case: Replayed, counts: NDArray[np.int64], rows: NDArray[np.int64], each: float) -> Stream:
         """The prompts `rows` of a case, with `each` money per request of the month."""
-        parts = (part[rows] for part in (case.score, case.money, case.singles, case.fees))
-        return cls(case.curve, case.worths, *parts, counts, each * len(rows), int(counts[:24].sum()))
+        score, money, singles, fees = (
+            part[rows] for part in (case.score, case.money, case.singles, case.fees)
+        )
+        budget, day = each * len(rows), int(counts[:24].sum())
+        return cls(case.curve, case.worths, score, money, singles, fees, counts, budget, day)
 
     def served(self, at: NDArray[np.int64]) -> Spent:
         """The month with the worth `at` (T,) for each request, under the hard stop."""
@@ -215,7 +224,7 @@ def _run(
     """Run the adapter on a task and write what it chose."""
     with tempfile.TemporaryDirectory() as folder, replacing(out) as draft:
         task, made = Path(folder) / "task.npz", Path(folder) / "made.npz"
-        parts: dict[str, NDArray[np.generic]] = {f"rows{i}": rows for i, (_, rows) in enumerate(streams)}
+        parts: dict[str, Any] = {f"rows{i}": rows for i, (_, rows) in enumerate(streams)}
         parts |= dict(zip(("known", "known_score", "known_fee"), known, strict=True))
         parts |= {"fresh": fresh, "score": case.singles, "fee": case.fees, "worths": case.worths}
         targets = json.dumps([stream.forecast for stream, _ in streams])

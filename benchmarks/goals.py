@@ -27,6 +27,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as parquet
@@ -180,7 +181,7 @@ class Measured:
             return cls(seed, Curve.from_dict(told), **arrays)
 
 
-def _measured(name: str, seed: int) -> dict[str, NDArray[np.generic]]:
+def _measured(name: str, seed: int) -> dict[str, Any]:
     known, fresh = parts(name, seed)
     router = Router.fit(known, costly=SetRecipe(0, seed=seed), inspection_cost=COST, remember_test=False)
     told = router.record.report["routing"]["curve"]
@@ -228,10 +229,9 @@ def promises(case: Measured, seed: int) -> dict[float, tuple[float, float]]:
     sure, broken = dict.fromkeys(SHARES, 0), dict.fromkeys(SHARES, 0)
     for _ in range(PROMISES):
         rows = rng.integers(len(case.score), size=HELD)
-        parts = (part[rows][:, falling] for part in (case.score, case.money, case.bought))
-        curve = measured(
-            case.worths[falling].tolist(), *parts, case.singles[rows], case.fees[rows], names, np.arange(HELD)
-        )
+        score, money, bought = (part[rows][:, falling] for part in (case.score, case.money, case.bought))
+        at, alone = case.worths[falling].tolist(), (case.singles[rows], case.fees[rows])
+        curve = measured(at, score, money, bought, *alone, names, np.arange(HELD))
         for share in SHARES:
             kept = curve.keep(share, names[strongest])
             sure[share] += kept.sure
